@@ -122,7 +122,18 @@ def test_changes_that_may_be_missing_are_noted():
     first = ran(1, state_diff=NamespaceDiff(incomplete="time ran out"))
     second = ran(2, state_diff=NamespaceDiff(incomplete="time ran out"))
 
-    assert between([first], [first, second]).notes == ("changes of s2 may be missing: time ran out",)
+    found = between([first], [first, second])
+
+    assert found.notes == ("changes of s2 may be missing: time ran out",)
+    assert found.text() == "no difference is known\nnote: changes of s2 may be missing: time ran out"
+
+
+def test_a_variable_that_is_still_being_compared_is_not_said_to_have_no_difference():
+    first, second = ran(1), ran(2, state_diff=NamespaceDiff(incomplete="still being compared: records"))
+
+    found = between([first], [first, second]).only(["records"])
+
+    assert found.text() == "no difference is known\nnote: changes of s2 may be missing: still being compared: records"
 
 
 def test_outputs_are_paired_by_cell():

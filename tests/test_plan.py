@@ -153,7 +153,7 @@ def test_a_name_that_nothing_made_is_lost():
 
 
 def test_the_time_comes_from_what_was_recorded():
-    """Statements that run again, those of the replay that run, and bytes at the measured speed."""
+    """The comparison, statements that run again, those of the replay that run, and the bytes of arrays."""
     path = [run(1, "g = iter([1])", made={"g": ""}, seconds=0.5)]
     plan = make_plan(
         "s1.1",
@@ -162,10 +162,10 @@ def test_the_time_comes_from_what_was_recorded():
         path=path,
         then={"g": ""},
         statements=[PlannedStep("s2", seconds=2.0), PlannedStep("s3", "skip", "marked", seconds=100.0)],
-        read_speed=1e9,
+        seconds=4.0,
     )
 
-    assert plan.seconds == 0.5 + 2.0 + 3.0
+    assert plan.seconds == 4.0 + 0.5 + 2.0 + 2.0
     assert plan.again == ("s1",)
 
 
@@ -206,6 +206,21 @@ def test_a_plan_says_all_that_would_happen():
     assert as_json["again"] == ["s4"]
     assert as_json["nbytes"] == 120_000_000
     assert [step["action"] for step in as_json["statements"]] == ["run", "skip", "ask"]
+
+
+def test_a_plan_of_thousands_of_statements_lists_the_first_ones_and_counts_the_others():
+    """A plan of 12,000 statements had 577 KB."""
+    steps = [PlannedStep(f"s{at}", source="x = 1") for at in range(1, 1001)]
+
+    lines = make_plan("s1.1", statements=steps).text().splitlines()
+
+    assert lines[-2:] == ["run          s200  x = 1", "             … 800 more; --json has all"]
+    assert len(lines) == 1 + 200 + 1
+
+
+def test_a_plan_shows_no_size_where_none_was_counted():
+    """`load 1 name (records), 0 B` was shown for a million records."""
+    assert make_plan("s1.1", load=[Load(("records",))]).text().splitlines()[1:] == ["load         1 name (records)"]
 
 
 def test_a_plan_says_which_files_come_back_which_go_and_which_stay():

@@ -696,3 +696,20 @@ def test_a_function_that_a_cell_defines_and_may_call_makes_it_unknown(book, sour
     mark = book.run("b", source)
     assert (mark["state"], book.failed) == ("unknown", None), mark
     assert why in mark["because"][0]
+
+
+def test_commands_about_many_cells_show_the_first_ones_and_count_the_others(kernel):
+    """In a session of 30,000 cells, `%ctx stale --graph` gave 5 MB of output, and `%ctx why stale` 74 KB."""
+    kernel.run("x = [0]")
+    for at in range(240):
+        kernel.run(f"y{at} = x[0] + {at} + 1 / 1")
+    kernel.run("z = missing")
+
+    (graph,) = kernel.run("%ctx stale --graph").data
+    (why,) = kernel.run("%ctx why stale 1").data
+
+    assert len(graph["text/plain"].splitlines()) == 201
+    assert graph["text/plain"].endswith("more; --json has all")
+    assert "\n… 210 more; --json has all\nread from it: s2, s3, " in why["text/plain"]
+    assert why["text/plain"].endswith("s31, … 210 more")
+    assert len(why["text/plain"].splitlines()) < 40

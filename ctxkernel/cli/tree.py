@@ -46,9 +46,10 @@ def _branch_table(timeline: Timeline) -> str:
     log = timeline.log
     rows: list[tuple[str, ...]] = []
     colours: list[Colour | None] = []
-    for one in log.branches():
+    found = log.branches()
+    for one, path in zip(found, log.paths(one.leaf for one in found), strict=True):
         last = log.statement(log.execution(one.leaf).statement_id)
-        on_path = {execution.execution_id for _, execution in log.path(one.leaf)}
+        on_path = {execution.execution_id for _, execution in path}
         names = ", ".join(name for name, at in timeline.names.items() if at in on_path)
         mark = "*" if one.has_head else ""
         rows.append((one.leaf + mark, one.fork or "the start", str(len(one.statements)), names, gist(last.source)))

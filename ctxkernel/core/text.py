@@ -115,6 +115,12 @@ def join_names(names: Collection[str], limit: int = 8) -> str:
     return shown if len(names) <= limit else f"{shown}, … {len(names) - limit:,} more"
 
 
+def first_lines(lines: Sequence[str], limit: int = 200, *, indent: int = 0) -> list[str]:
+    """Return the lines; of more than `limit` the first ones, and a line that says how many are left out."""
+    left = len(lines) - limit
+    return [*lines[:limit], f"{' ' * indent}… {left:,} more; --json has all"] if left > 0 else list(lines)
+
+
 def truncate(text: str, limit: int) -> str:
     """Return at most `limit` characters of `text`, the last of them `…` if it is longer."""
     return text if len(text) <= limit else text[: max(limit - 1, 0)] + "…"

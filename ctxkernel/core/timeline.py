@@ -428,16 +428,25 @@ class StatementLog:
 
     def path(self, execution_id: str | Literal[_Head.HEAD] | None = HEAD) -> Path:
         """The executions that lead to one (the default is HEAD), that one last. Raises KeyError."""
-        at = self.head if execution_id is HEAD else execution_id
+        return next(self.paths([self.head if execution_id is HEAD else execution_id]))
+
+    def paths(self, execution_ids: Iterable[str | None]) -> Iterator[Path]:
+        """The path of each execution; a part that it shares with the one before it is not walked again."""
         path: Path = []
-        execution = self._by_id[at] if at is not None else None
-        while execution is not None and len(path) < len(self._by_id):  # a damaged session may have a cycle
-            path.append((self._named[execution.statement_id], execution))
-            parent = execution.parent_execution_id
-            # If a parent was not loaded, the path begins after it.
-            execution = self._by_id.get(parent) if parent is not None else None
-        path.reverse()
-        return path
+        places: dict[str | None, int] = {}
+        for execution_id in execution_ids:
+            execution = self._by_id[execution_id] if execution_id is not None else None
+            own: Path = []
+            # A damaged session may have a cycle. If a parent was not loaded, the path begins after it.
+            while execution is not None and execution.execution_id not in places and len(own) < len(self._by_id):
+                own.append((self._named[execution.statement_id], execution))
+                execution = self._by_id.get(execution.parent_execution_id or "")
+            shared = places.get(execution.execution_id, -1) + 1 if execution is not None else 0
+            for _, left in path[shared:]:
+                places.pop(left.execution_id, None)
+            path = [*path[:shared], *reversed(own)]
+            places |= {run.execution_id: at for at, (_, run) in enumerate(path[shared:], shared)}
+            yield path
 
     def children(self, execution_id: str | None) -> tuple[Execution, ...]:
         """The executions that began where this one ended, oldest first; of None, those of the roots.
@@ -452,31 +461,24 @@ class StatementLog:
     def _after(self, execution_id: str | None) -> tuple[Execution, ...]:
         return tuple(self._by_id[child] for child in self._children.get(execution_id, ()))
 
-    def leaves(self) -> tuple[Execution, ...]:
-        """The executions that no other one follows, oldest first."""
-        return tuple(run for run in self._by_id.values() if run.execution_id not in self._children)
-
     def branches(self) -> tuple[Branch, ...]:
         """The branches, the one with the newest leaf last. Executions that only moved HEAD make no branch."""
-        children = self._children.items()
-        follow = {parent: [one for one in after if self._counts(one)] for parent, after in children}
+        follow = {parent: [one for one in after if self._counts(one)] for parent, after in self._children.items()}
+        after_head = [self.head] if self.head is not None else []
+        for before in after_head:  # the list grows until it has all that follows HEAD
+            after_head += [one for one in self._children.get(before, ()) if one != self.head]
+        below = set(after_head)
         found: list[Branch] = []
         for leaf in self._by_id:
             if not self._counts(leaf) or follow.get(leaf):
                 continue
-            own: list[str] = []
-            passed: set[str] = set()
+            own: dict[str, str] = {}
             at: str | None = leaf
-            fork: str | None = None
-            while at is not None and at in self._by_id and at not in passed:
-                execution = self._by_id[at]
-                if fork is None and at != leaf and len(follow[at]) > 1:
-                    fork = at
-                if fork is None:
-                    own.append(execution.statement_id)
-                passed.add(at)
-                at = execution.parent_execution_id
-            found.append(Branch(leaf, fork, tuple(reversed(own)), self.head in passed))
+            while at is not None and at in self._by_id and at not in own and (at == leaf or len(follow[at]) < 2):
+                own[at] = self._by_id[at].statement_id
+                at = self._by_id[at].parent_execution_id
+            fork = at if at in self._by_id and at not in own else None
+            found.append(Branch(leaf, fork, tuple(reversed(own.values())), leaf in below))
         newest = max((at for at, branch in enumerate(found) if branch.has_head), default=-1)
         return tuple(dataclasses.replace(b, has_head=at == newest) for at, b in enumerate(found))
 

@@ -259,8 +259,8 @@ class SessionData:
         prints = self.reader.fingerprints()
         made: dict[str, str] = {}
         here = log.path()
-        for one in others:
-            found = differences(log.path(one.leaf), here, fingerprints=prints, old_handles=(), new_handles=())
+        for one, path in zip(others, log.paths(one.leaf for one in others), strict=True):
+            found = differences(path, here, fingerprints=prints, old_handles=(), new_handles=())
             lines = [line for line in found.text().splitlines() if not self._is_private(line)]
             made[one.leaf] = "\n".join(lines)
         return made

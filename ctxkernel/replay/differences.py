@@ -102,14 +102,22 @@ class Differences:
     def __bool__(self) -> bool:
         return bool(self.added or self.changed or self.deleted or self.outputs or self.handles or self.files)
 
+    @property
+    def without_lines(self) -> str:
+        """The text where no difference was found."""
+        return "no difference is known" if self.notes else "no difference"
+
     def only(self, names: Collection[str]) -> Differences:
-        """Return the differences of some variables and files. Raises BadCommand if one of them does not differ."""
+        """Return the differences of some variables and files.
+
+        Raises BadCommand if one of them does not differ, unless changes may be missing.
+        """
         added, changed, deleted = (
             tuple(one for one in each if one.name in names) for each in (self.added, self.changed, self.deleted)
         )
         files = tuple(one for one in self.files if one.name in names)
         there = {one.name for one in (*added, *changed, *deleted, *files)}
-        if same := [name for name in names if name not in there]:
+        if (same := [name for name in names if name not in there]) and not self.notes:
             raise BadCommand(f"{join_names(same)}: no difference between these two states; {self._named()}")
         return Differences(added, changed, deleted, files=files, notes=self.notes)
 
@@ -129,7 +137,7 @@ class Differences:
         return {key: plain(value) for key, value in {**whole, "notes": self.notes}.items()}
 
     def text(self) -> str:
-        """Return a line for each difference; `no difference` if there is none."""
+        """Return a line for each difference; or `without_lines`."""
         room = _CHARS // max(1, len(self.changed) + len(self.outputs) + len(self.files))
         lines = [f"+ {one.name}: {one.told}" for one in self.added]
         for one in self.changed:
@@ -140,7 +148,7 @@ class Differences:
             lines += [f"file {one.name}: {one.told}", *_more(one.value, room)]
         for one in self.outputs:
             lines += [f"output of {one.name}: {one.told}", *_more(one.value, room)]
-        return "\n".join([*(lines or ["no difference"]), *(f"note: {note}" for note in self.notes)])
+        return "\n".join([*(lines or [self.without_lines]), *(f"note: {note}" for note in self.notes)])
 
 
 def _plain(one: NameDifference | OutputDifference | FileDifference) -> Json:

@@ -15,13 +15,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from ctxkernel.core.dataclasses import dataclass, field, replace
-from ctxkernel.core.text import format_duration, format_size, join_names, one_line, plural
+from ctxkernel.core.text import first_lines, format_duration, format_size, join_names, one_line, plural
 from ctxkernel.core.timeline_events import Json, plain
 from ctxkernel.core.timeline_table import gist
 from ctxkernel.replay.causes import flow, parse
 
 READ_SPEED = 1.5e9
-"""Bytes a second at which data are loaded, if that was not measured."""
+"""Bytes a second at which arrays are loaded."""
 
 RerunAction = Literal["run", "skip", "ask"]
 
@@ -162,7 +162,8 @@ class Plan:
         if self.keep:
             lines.append(f"keep         {_names(self.keep)}")
         if loaded:
-            lines.append(f"load         {_names(loaded)}, {format_size(self.nbytes)}")
+            # The data outside arrays are not counted, so no size is shown where there are no others.
+            lines.append(f"load         {_names(loaded)}" + (f", {format_size(self.nbytes)}" if self.nbytes else ""))
         if self.drop:
             lines.append(f"drop         {_names(self.drop)}")
         for name, what in self.connect.items():
@@ -176,12 +177,7 @@ class Plan:
         if self.ambient:
             lines.append(f"put back     {', '.join(self.ambient)}")
         lines += self.file_lines()
-        for step in self.statements:
-            notes = [note for note in (step.reason, "expected to differ" if step.expected else "") if note]
-            took = f", {format_duration(step.seconds)}" if step.action == "run" and step.seconds else ""
-            told = f" ({'; '.join(notes)})" if notes else ""
-            lines.append(f"{step.action:12} {step.statement_id}{took}{told}  {gist(step.source, 60)}".rstrip())
-        return "\n".join(lines)
+        return "\n".join([*lines, *first_lines(list(map(_step_line, self.statements)), indent=13)])
 
     def file_lines(self) -> list[str]:
         """Return a line for each file that is restored, removed, or stays as it is."""
@@ -206,6 +202,13 @@ class Plan:
         return {**plain(self), "nbytes": self.nbytes, "again": list(self.again)}
 
 
+def _step_line(step: PlannedStep) -> str:
+    notes = [note for note in (step.reason, "expected to differ" if step.expected else "") if note]
+    took = f", {format_duration(step.seconds)}" if step.action == "run" and step.seconds else ""
+    told = f" ({'; '.join(notes)})" if notes else ""
+    return f"{step.action:12} {step.statement_id}{took}{told}  {gist(step.source, 60)}".rstrip()
+
+
 def make_plan(
     target: str | None,
     *,
@@ -222,12 +225,13 @@ def make_plan(
     files: Sequence[Written] = (),
     file_changes: Sequence[FileChange] = (),
     statements: Sequence[PlannedStep] = (),
-    read_speed: float = READ_SPEED,
+    seconds: float = 0.0,
 ) -> Plan:
     """Return the plan of a return to `target`.
 
     `missing` are names of the state that no checkpoint holds, with the reason; `path` are the executions that led to
-    it, oldest first; `then` maps each name of the state to its fingerprint. Files are named in their order.
+    it, oldest first; `then` maps each name of the state to its fingerprint. Files are named in their order. `seconds`
+    is the time that finding the differences takes.
     """
     rerun, lost = remake(missing or {}, path, then or {}, functions=functions)
     costs = {run.statement_id: run.seconds for run in path}
@@ -245,9 +249,9 @@ def make_plan(
         file_changes=tuple(file_changes),
         statements=tuple(statements),
     )
-    seconds = sum(costs.get(one, 0.0) for one in plan.again)
+    seconds += sum(costs.get(one, 0.0) for one in plan.again)
     seconds += sum(step.seconds for step in statements if step.action == "run")
-    return replace(plan, seconds=seconds + plan.nbytes / max(read_speed, 1.0))
+    return replace(plan, seconds=seconds + plan.nbytes / READ_SPEED)
 
 
 def _newest(files: Sequence[Written]) -> tuple[Written, ...]:

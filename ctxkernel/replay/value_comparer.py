@@ -159,7 +159,9 @@ class ValueComparer:
             self._compare(f"[{brief(key, 40)}]", one, new[key], depth + 1) for key, one in old.items() if key in new
         )
         counts = {"keys_added": len(added), "keys_removed": len(removed)}
-        found = self._whole(name, f"dict {_count(old, new, 'keys')}", parts, added, removed, counts)
+        found = self._whole(
+            name, f"dict {_count(old, new, 'keys')}", parts, len(old) - len(removed), added, removed, counts
+        )
         if found.differs is False and list(old) != list(new):
             return ValueDifference(name, f"dict of {len(new):,} keys: the keys are in another order")
         return found
@@ -174,9 +176,8 @@ class ValueComparer:
         counts = {"items_added": added, "items_removed": removed}
         tail = new[len(old) :] if added else old[len(new) :]
         told = [brief(one, 40) for one in tail]
-        return self._whole(
-            name, f"{kind} {_count(old, new, 'items')}", parts, told if added else [], told if removed else [], counts
-        )
+        head, total = f"{kind} {_count(old, new, 'items')}", min(len(old), len(new))
+        return self._whole(name, head, parts, total, told if added else [], told if removed else [], counts)
 
     def _inserted(self, name: str, kind: str, old: Sequence[Any], new: Sequence[Any]) -> ValueDifference:
         """Compare sequences of plain items of which some came or went."""
@@ -197,26 +198,36 @@ class ValueComparer:
             return unknown_difference(name, f"set of {len(new):,} items", "its items are objects of other types")
         added, removed = (sorted(brief(one, 40) for one in each) for each in (new - old, old - new))
         counts = {"items_added": len(added), "items_removed": len(removed)}
-        return self._whole(name, f"{type(new).__name__} {_count(old, new, 'items')}", iter(()), added, removed, counts)
+        return self._whole(
+            name, f"{type(new).__name__} {_count(old, new, 'items')}", iter(()), 0, added, removed, counts
+        )
 
     def _whole(
         self,
         name: str,
         head: str,
         parts: Iterator[ValueDifference],
+        total: int,
         added: Sequence[str],
         removed: Sequence[str],
         counts: Mapping[str, int],
     ) -> ValueDifference:
-        """Return the difference of a value from those of its parts."""
-        found = differing(list(parts))
+        """Return the difference of a value from those of its parts, of which it has `total`."""
+        compared: list[ValueDifference] = []
+        for one in parts:
+            compared.append(one)
+            # Describing each of a million other parts would take longer than all that was compared.
+            if one.known == "pending" and (self._left < 0 or self._expired()):
+                break
+        left = total - len(compared)
+        found = differing(compared)
         changed = [one for one in found if one.differs]
         still = [one for one in found if one.differs is None]
         told = [f"+{join_names(added, 4)}" if added else "", f"−{join_names(removed, 4)}" if removed else ""]
         told.append(
             f"{join_names([one.name for one in changed], 4)} differ{'s' * (len(changed) == 1)}" if changed else ""
         )
-        told.append(f"{len(still):,} not compared" if still else "")
+        told.append(f"{len(still) + left:,} not compared" if still or left else "")
         body = ", ".join(filter(None, told))
         differs = True if changed or added or removed else None if still else False
         waits = any(one.known == "pending" for one in found)
@@ -230,7 +241,7 @@ class ValueComparer:
             reason=next((f"{one.name}: {one.reason}" for one in still), ""),
             counts={**counts, "parts": len(changed)},
             parts=tuple(shown),
-            more=len(found) - len(shown),
+            more=len(found) + left - len(shown),
         )
 
     # -- libraries and instances ------------------------------------------------------------------------
@@ -312,7 +323,7 @@ class ValueComparer:
         removed = [f".{key}" for key in one if key not in two]
         parts = (self._compare(f".{key}", value, two[key], depth + 1) for key, value in one.items() if key in two)
         counts = {"attributes_added": len(added), "attributes_removed": len(removed)}
-        found = self._whole(name, class_name(cls), parts, added, removed, counts)
+        found = self._whole(name, class_name(cls), parts, len(one) - len(removed), added, removed, counts)
         if is_model and found.parts:
             found = _model_summary(found, class_name(cls))
         return found

@@ -8,7 +8,7 @@ from typing import Any
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.report import CellLink, Report, ReportTable
-from ctxkernel.core.text import join_names, plural
+from ctxkernel.core.text import first_lines, join_names, plural
 from ctxkernel.core.timeline_table import gist
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
 from ctxkernel.replay.dependencies import DependencyGraph
@@ -16,6 +16,8 @@ from ctxkernel.replay.dependency_nodes import CellRun, Freshness
 
 _DEPTH = 10
 """Most stale cells in the chain of an explanation."""
+_LINKS = 30
+"""Most cells that an explanation names as read, as readers, or as affected."""
 
 
 def stale(ctx: CommandContext, args: Sequence[str]) -> str | Report:
@@ -61,11 +63,13 @@ def why_stale(ctx: CommandContext, args: Sequence[str]) -> str:
         return json.dumps(_node(graph, runs[name]))
     lines = _explained(graph, runs, name, 0, set())
     sources, readers = graph.links(runs[name].cell)
-    lines += [f"reads {join_names(names)} of {_id(graph, one)}" for one, names in sources.items()]
-    lines += [f"{_id(graph, one)} reads {join_names(names)} of it" for one, names in readers.items()]
+    lines += first_lines([f"reads {join_names(names)} of {_id(graph, one)}" for one, names in sources.items()], _LINKS)
+    lines += first_lines(
+        [f"{_id(graph, one)} reads {join_names(names)} of it" for one, names in readers.items()], _LINKS
+    )
     again = [run.statement_id for run in graph.affected([runs[name].cell])][1:]
     if again:
-        lines.append(f"read from it: {', '.join(again)}")
+        lines.append(f"read from it: {join_names(again, _LINKS)}")
     return "\n".join(lines)
 
 
@@ -109,7 +113,7 @@ def _drawn(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         lines.append(f"{row['statement']:5} {row['state']:8} {row['source']}")
         lines += [f"        ↑ {one['statement']}: {join_names(one['names'])}" for one in row["reads"]]
-    return lines or ["no cell ran yet"]
+    return first_lines(lines) or ["no cell ran yet"]
 
 
 def _as_json(run: CellRun, found: Freshness) -> dict[str, object]:

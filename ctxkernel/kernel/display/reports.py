@@ -40,7 +40,7 @@ def differences_report(head: str, found: Differences) -> Report:
     parts += [ComparedValue("handle", one.name, one.told) for one in found.handles]
     parts += [ComparedValue("file", one.name, one.told, one.value, room) for one in found.files]
     parts += [ComparedValue("output of", one.name, one.told, one.value, room) for one in found.outputs]
-    return Report(head, *(parts or ["no difference"]), *(f"note: {note}" for note in found.notes))
+    return Report(head, *(parts or [found.without_lines]), *(f"note: {note}" for note in found.notes))
 
 
 def masked_differences(found: Differences, mask: Mask) -> Differences:

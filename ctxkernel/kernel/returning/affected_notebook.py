@@ -10,7 +10,7 @@ from typing import Any, cast
 from ctxkernel.core.cell_tags import cell_tags, statement_tags
 from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.core.text import format_duration, plural
+from ctxkernel.core.text import first_lines, format_duration, plural
 from ctxkernel.core.timeline import Execution, Path, Statement
 from ctxkernel.kernel.execution.cell import on_handles, only_commands
 from ctxkernel.kernel.messages.page_input import short_text
@@ -95,7 +95,7 @@ class AffectedNotebook:
                 lines.append(f"cell {at + 1} runs: {opaque}{'; '.join(one.why)}{took}")
         kept = self.first + sum(one.action == "keep" for one in self.planned)
         told = f"{plural(len(lines), 'cells')} may run, {kept} {'is' if kept == 1 else 'are'} kept"
-        return [*lines, told, *self.notes]
+        return [*first_lines(lines), told, *self.notes]
 
     @property
     def notes(self) -> list[str]:

@@ -104,6 +104,7 @@ class Planner:
             files=files,
             file_changes=changes,
             statements=[self._step(statement, execution) for statement, execution in job.statements],
+            seconds=difference.seconds,
         )
         as_now = {name: why for name, why in self._as_now(difference).items() if name_of(name) not in plan.rerun}
         unchanged = set(map(name_of, as_now)) - set(map(name_of, (*difference.lost, *difference.gaps)))

@@ -220,8 +220,8 @@ class Returning:
             raise BadCommand("%ctx rerun 0: statements begin at 1")
         running = opened.execution.execution_id if opened is not None else None
         found: list[tuple[Statement, Execution]] = []
-        for branch in log.branches():
-            path = [(s, e) for s, e in log.path(branch.leaf) if e.execution_id != running]
+        for path in log.paths(branch.leaf for branch in log.branches()):
+            path = path[:-1] if path[-1][1].execution_id == running else path
             at = place_in(path, start.execution_id, exact="." in first)
             end = len(path) if stop is None else place_in(path, stop.execution_id, exact="." in last) + 1
             # The newest branch comes last; a re-run that was stopped early is shorter than what it re-ran.

@@ -72,16 +72,17 @@ def _path_after(loop: Loop, place: str | None) -> list[Run]:
     running = loop.opened.execution.execution_id if loop.opened is not None else None
     head = [run.execution_id for statement, run in log.path() if not _is_left_out(statement)]
     head = [one for one in head if one != running]  # a cell that calls `sweep` is not left out
+    here = set(head)
     best: list[Run] = []
     rank = (False, False, 0)
-    for leaf in [log.head, *(branch.leaf for branch in log.branches())]:
-        path = [one for one in log.path(leaf) if one[1].execution_id != running]
+    for whole in log.paths([log.head, *(branch.leaf for branch in log.branches())]):
+        path = [one for one in whole if one[1].execution_id != running]
         ids = [run.execution_id for _, run in path]
         if place is not None and place not in ids:
             continue
         after = path[ids.index(place) + 1 :] if place is not None else path
         cells = [run.execution_id for statement, run in path if not _is_left_out(statement)]
-        swept = any(statement.tags.get("sweep") for statement, run in after if run.execution_id not in head)
+        swept = any(statement.tags.get("sweep") for statement, run in after if run.execution_id not in here)
         found = (cells[: len(head)] == head, not swept, len(cells))
         if found > rank:
             best, rank = after, found

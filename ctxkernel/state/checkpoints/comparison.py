@@ -7,6 +7,7 @@ Rule 2: nothing is changed. A value that cannot be restored is named with the re
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -52,6 +53,8 @@ class Difference:
     drop: tuple[str, ...] = ()
     nbytes: int = 0
     """Bytes of the buffers that differ."""
+    seconds: float = 0.0
+    """The time that the comparison took; a return compares again."""
     held: dict[str, Any] = field(default_factory=dict[str, Any])
     """Values of the state that were held, since their data are not stored."""
 
@@ -73,6 +76,7 @@ class StateComparison:
 
     def compare(self, execution_id: str | None) -> Difference:
         """Return the difference between now and the state after an execution. Raises CheckpointError, StoreError."""
+        begun = time.monotonic()
         self._chunks.refresh()  # what of the present state was deleted is held when it is left
         checkpoints = self._checkpoints
         target = checkpoints.state(execution_id)
@@ -117,7 +121,8 @@ class StateComparison:
         live = {*current, *self._tracker.names()}
         drop = tuple(sorted(name for name in live if name not in target))
         kept = tuple(name for name in target if name in keep)
-        return replace(found, keep=kept, load=tuple(load.values()), drop=drop, nbytes=nbytes)
+        seconds = time.monotonic() - begun
+        return replace(found, keep=kept, load=tuple(load.values()), drop=drop, nbytes=nbytes, seconds=seconds)
 
     def _doubtful(self, execution_id: str | None, target: State, current: State) -> dict[str, str]:
         """Return the names whose value in a state is uncertain, and why. A name with the same unit now is kept."""
