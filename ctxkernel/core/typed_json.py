@@ -36,14 +36,20 @@ def _fields(kind: type[Any]) -> tuple[tuple[str, Any, bool], ...]:
     )
 
 
+@cache
+def _form(hint: Any) -> tuple[bool, Any, tuple[Any, ...]]:
+    """Return whether a type is a dataclass, its origin, and its arguments."""
+    return is_dataclass(hint), get_origin(hint), get_args(hint)
+
+
 def _read(hint: Any, value: Any, name: str) -> Any:
     if hint is Any or type(value) is hint:
         return value
     if hint is float and type(value) is int:
         return float(value) if abs(value) < 2**1000 else _refuse(hint, value, name)
-    if is_dataclass(hint) and isinstance(value, Mapping):
-        return _dataclass(cast("type[Any]", hint), cast("Mapping[str, Json]", value), name)
-    origin, of = get_origin(hint), get_args(hint)
+    has_fields, origin, of = _form(hint)
+    if has_fields and isinstance(value, Mapping):
+        return _dataclass(hint, cast("Mapping[str, Json]", value), name)
     if origin in (Union, types.UnionType):
         if value is None and type(None) in of:
             return None

@@ -15,7 +15,7 @@ import tempfile
 import weakref
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.text import one_line
@@ -163,17 +163,16 @@ class SessionFile:
         return (f"the stored row ({table} {one_line(str(next(iter(row.values()))), 80)}) does not match its checksum",)
 
 
-def typed(table: str, raw: Sequence[object]) -> tuple[tuple[schema.ColumnValue, ...], list[str]]:
+def typed(table: str, raw: Sequence[Any]) -> tuple[tuple[schema.ColumnValue, ...], list[str]]:
     """Return the values of a row with the types of its columns, and the columns that had another type or are too large.
 
     Those are empty instead.
     """
     row, faults = list[schema.ColumnValue](), list[str]()
-    for value, (name, kind, instead, bound, nullable) in zip(raw, _CHECKS[table], strict=True):
-        if isinstance(value, bytes):
-            value = _decoded(value)
-        if (value is None and nullable) or (type(value) is kind and (kind is str or abs(cast("float", value)) < bound)):
-            row.append(cast("schema.ColumnValue", value))
+    for found, (name, kind, instead, bound, nullable) in zip(raw, _CHECKS[table], strict=True):
+        value: Any = _decoded(found) if isinstance(found, bytes) else found
+        if nullable if value is None else type(value) is kind and (kind is str or abs(value) < bound):
+            row.append(value)
         else:
             faults.append(name)
             row.append(instead)
