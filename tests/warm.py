@@ -46,6 +46,7 @@ START = [
     "ctxkernel.kernel.returning.returns",
     "ctxkernel.kernel.returning.resume",
     "ctxkernel.state.checkpoints.checkpoints",
+    "ctxkernel.store.log.renamed_notebooks",
     "ipykernel.debugger",
     "IPython.core.completerlib",
     "IPython.core.debugger",
@@ -71,6 +72,7 @@ CELLS = [
     "ctxkernel.replay.plan",
     "ctxkernel.sources.objects.nested",
     "ctxkernel.sources.objects.objects",
+    "ctxkernel.sources.objects.own_renderings",
     "ctxkernel.sources.registry",
     "pygments.formatters.html",
     "pygments.formatters.terminal256",
@@ -268,7 +270,7 @@ def fill_caches() -> None:
 
     For its start and its first cell: the patterns of the tokenizer and of the command line. For its first traceback:
     the files of all modules, and the lexer of Python. Where the SDK of the model is imported, the certificates of this
-    machine.
+    machine. The `__init__` of our data classes, which are compiled when the first instance is made.
     """
     list(tokenize.generate_tokens(io.StringIO("a = 'b'\n").readline))
     argparse.ArgumentParser().format_help()
@@ -276,6 +278,11 @@ def fill_caches() -> None:
     get_lexer_by_name("python3")
     if "httpcore2" in sys.modules:
         read_certificates_once()
+    for name in [name for name in sys.modules if name.startswith("ctxkernel.")]:
+        for one in [*vars(sys.modules[name]).values()]:
+            if isinstance(one, type) and "__data_values__" in vars(one):
+                with contextlib.suppress(TypeError):  # it needs arguments, but has its `__init__` now
+                    one()
 
 
 class Further:
