@@ -270,7 +270,7 @@ def fill_caches() -> None:
 
     For its start and its first cell: the patterns of the tokenizer and of the command line. For its first traceback:
     the files of all modules, and the lexer of Python. Where the SDK of the model is imported, the certificates of this
-    machine. The `__init__` of our data classes, which are compiled when the first instance is made.
+    machine. Which modules are the user's, and the `__init__` of our data classes, which the first instance compiles.
     """
     list(tokenize.generate_tokens(io.StringIO("a = 'b'\n").readline))
     argparse.ArgumentParser().format_help()
@@ -278,6 +278,7 @@ def fill_caches() -> None:
     get_lexer_by_name("python3")
     if "httpcore2" in sys.modules:
         read_certificates_once()
+    importlib.import_module("ctxkernel.state.base.own_modules").loaded_own_modules()
     for name in [name for name in sys.modules if name.startswith("ctxkernel.")]:
         for one in [*vars(sys.modules[name]).values()]:
             if isinstance(one, type) and "__data_values__" in vars(one):
