@@ -85,6 +85,8 @@ ASK = [
     "ctxkernel.kernel.asking.ask_runner",
     "ctxkernel.kernel.asking.model_connections",
     "ctxkernel.kernel.commands.model",
+    "anyio._backends._asyncio",
+    "httpcore2",
 ]
 """What a kernel imports for its first ask, with the SDK of the model: two seconds."""
 QUIET = {
