@@ -186,6 +186,7 @@ LONG = {
     "browser/test_hostile.py::test_a_card_says_how_long_its_code_is": "a card that shows all of its code",
     "test_code_quality.py::test_the_types_hold": "the type checker is no behaviour",
     "test_returning.py::test_values_whose_stored_form_leaves_something_out_*60000]": "the other sizes",
+    "test_returning.py::test_a_rerun_tells_a_difference_in_a_large_value*range(200_000)*": "the other rows",
     "test_headless.py::test_in_mode_auto_an_ask_is_answered*[nbconvert-*": "nbclient",
     "test_headless.py::test_in_mode_auto_an_ask_is_answered*[papermill-*": "nbclient",
     "test_headless.py::test_in_mode_auto_an_ask_is_answered*[ctxkernel-*": "nbclient",

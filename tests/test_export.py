@@ -139,9 +139,9 @@ def test_an_export_overwrites_no_other_notebook(kernel, tmp_path):
 def fill_large(kernel: Any, cells: int) -> None:
     """Run cells with long outputs and many images."""
     kernel.run("from IPython.display import display")
-    kernel.run(f"pictures = {[exported.png(220, seed) for seed in range(30)]!r}")
+    kernel.run(f"pictures = {[exported.png(220, seed) for seed in range(6)]!r}")
     for n in range(cells):
-        picture = f"display({{'image/png': pictures[{n % 30}], 'text/plain': 'p'}}, raw=True)" if n % 5 == 0 else ""
+        picture = f"display({{'image/png': pictures[{n // 5 % 6}], 'text/plain': 'p'}}, raw=True)" if n % 5 == 0 else ""
         kernel.run(f"value_{n} = list(range({n}))\nprint('line ' * 2000)\n{picture}")
 
 

@@ -27,7 +27,7 @@ def filled(module_folder: Path) -> Iterator[RunningKernel]:
     (module_folder / NAME).write_text(json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}))
     with contextlib.contextmanager(starter)(module_folder) as start:
         kernel = start(notebook=NAME)
-        for number, (_, text) in enumerate(share(TEXTS.items(), 12)):
+        for number, (_, text) in enumerate(share(TEXTS.items(), 8)):
             for source in cells_of(number, text):
                 kernel.run(source)
         kernel.run(f"%ctx condense {quoted(TEXTS['colours'])}")

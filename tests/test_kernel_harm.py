@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+from scale import QUICK
 
 
 def timeline(kernel):
@@ -165,10 +166,11 @@ def test_a_cell_that_catches_its_time_out_is_ok_and_says_so(kernel):
     assert execution["notices"][0].startswith("interrupted, and went on")
 
 
+@pytest.mark.scaled
 def test_interrupts_of_tiny_await_cells_lose_no_reply_and_never_reach_the_next_cell(kernel):
     pid = int(kernel.evaluate("__import__('os').getpid()"))
     kernel.run("import asyncio")
-    for turn in range(150):
+    for turn in range(48 if QUICK else 150):
         timer = threading.Timer(turn % 8 / 1000, os.kill, (pid, signal.SIGINT))
         timer.start()
         kernel.run("await asyncio.sleep(0.002)", timeout=20, stop_on_error=False)

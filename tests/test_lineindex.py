@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 import pytest
@@ -18,7 +19,12 @@ from ctxkernel.testing import HeldJobs, Turns
 from ctxkernel.testing.renderings import opened, render, written
 
 LINES = 800_000
-CODE = b"".join(b"%07d a line of a training log, step %d, loss 0.123\n" % (i, i) for i in range(LINES))
+
+
+@functools.cache
+def code() -> bytes:
+    """Return a log of 45 MB. Only the worker that runs these tests makes it."""
+    return b"".join(b"%07d a line of a training log, step %d, loss 0.123\n" % (i, i) for i in range(LINES))
 
 
 def indexed(path, known=EMPTY, stopped=lambda: False):
@@ -84,7 +90,7 @@ def shrunk(path):
 
 
 def replaced(path):
-    written(path.with_suffix(".new"), CODE).replace(path)
+    written(path.with_suffix(".new"), code()).replace(path)
     return False
 
 
@@ -96,7 +102,7 @@ def rewritten(path):
 
 @pytest.mark.parametrize("change", [grown, shrunk, replaced, rewritten], ids=lambda change: change.__name__)
 def test_an_index_is_kept_while_a_file_grows_and_dropped_when_it_changed(tmp_path, change):
-    path = written(tmp_path / "a.log", CODE[:100_000])
+    path = written(tmp_path / "a.log", code()[:100_000])
     index = indexed(path)
     kept = change(path)
 
@@ -104,13 +110,13 @@ def test_an_index_is_kept_while_a_file_grows_and_dropped_when_it_changed(tmp_pat
 
 
 def test_an_index_that_nobody_wants_any_more_is_not_gone_on_with(tmp_path):
-    path = written(tmp_path / "a.log", CODE)
+    path = written(tmp_path / "a.log", code())
     asked = iter([False, True])
 
     index = indexed(path, stopped=lambda: next(asked))
 
     assert not index.whole
-    assert 0 < index.scanned < len(CODE)
+    assert 0 < index.scanned < len(code())
 
 
 def test_a_file_that_is_gone_when_it_is_indexed_says_so(tmp_path):
@@ -123,7 +129,7 @@ def first(text):
 
 
 def test_a_large_file_is_exact_everywhere_once_its_index_came_and_tells_how_far_it_is(tmp_path):
-    source = opened(written(tmp_path / "a.log", CODE))
+    source = opened(written(tmp_path / "a.log", code()))
     before = render(source, pos="799000").text
     job, parts = source.preparation(), []
     steps = iter([False, True])
@@ -143,7 +149,7 @@ def test_a_large_file_is_exact_everywhere_once_its_index_came_and_tells_how_far_
 
 
 def test_an_index_is_applied_by_the_tick_to_a_running_view_and_waits_for_a_call_in_a_paused_one(tmp_path):
-    path = written(tmp_path / "a.log", CODE)
+    path = written(tmp_path / "a.log", code())
     turns = Turns()
     turns.loop.graph.open_source = lambda target: target
     turns.namespace["source"], turns.namespace["other"] = opened(path), opened(path)
@@ -214,7 +220,7 @@ def test_views_of_one_file_show_what_views_of_two_equal_files_show(tmp_path_fact
 
 
 def test_a_view_of_a_file_whose_lines_another_view_knows_is_exact_at_once(tmp_path):
-    path = written(tmp_path / "a.log", CODE)
+    path = written(tmp_path / "a.log", code())
     source = opened(path)
     render(source)
     source.accept(source.preparation().work(lambda: False, lambda part: None))
@@ -225,7 +231,7 @@ def test_a_view_of_a_file_whose_lines_another_view_knows_is_exact_at_once(tmp_pa
 
 
 def test_a_rendering_that_was_prepared_without_the_index_is_prepared_again_with_it(tmp_path):
-    path = written(tmp_path / "a.log", CODE)
+    path = written(tmp_path / "a.log", code())
     turns = Turns()
     turns.loop.graph.open_source = opened
     turns.namespace["path"] = path
@@ -246,7 +252,7 @@ def test_a_rendering_that_was_prepared_without_the_index_is_prepared_again_with_
 
 
 def test_an_index_does_not_take_the_difference_away_that_a_view_shows(tmp_path):
-    path = written(tmp_path / "a.log", CODE)
+    path = written(tmp_path / "a.log", code())
     turns = Turns()
     turns.loop.graph.open_source = lambda target: target
     turns.namespace["source"] = opened(path)
@@ -263,7 +269,7 @@ def test_an_index_does_not_take_the_difference_away_that_a_view_shows(tmp_path):
 
 
 def test_a_log_that_grows_keeps_its_index_and_one_that_is_begun_anew_does_not(tmp_path):
-    path = written(tmp_path / "a.log", CODE)
+    path = written(tmp_path / "a.log", code())
     source = opened(path)
     render(source)
     source.accept(source.preparation().work(lambda: False, lambda part: None))
@@ -271,14 +277,14 @@ def test_a_log_that_grows_keeps_its_index_and_one_that_is_begun_anew_does_not(tm
         file.write(b"the last line\n")
     assert "line 800000 of 800,001" in first(render(source, pos="800000").text)
     assert source.preparation() is None
-    written(path, b"new\n" + CODE)
+    written(path, b"new\n" + code())
 
     assert "~" in first(render(source, pos="750000").text)
     assert source.preparation() is not None
 
 
 def test_a_large_file_that_is_looked_at_in_the_background_keeps_the_index_that_came_meanwhile(tmp_path):
-    source = opened(written(tmp_path / "a.log", CODE))
+    source = opened(written(tmp_path / "a.log", code()))
     render(source)
     twin = source.twin()
     source.accept(source.preparation().work(lambda: False, lambda part: None))

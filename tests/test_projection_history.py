@@ -360,7 +360,7 @@ def test_thinking_and_its_state_go_when_something_is_edited(first: list[HistoryE
 def test_thinking_and_its_state_go_together_when_they_are_too_many():
     events: list[HistoryEvent] = []
     counts: list[int] = []
-    for n in range(1, 40):
+    for n in range(1, 16):
         context = Context(f"x{n}", ("<ctx:variables>\n" + "x = 1\n" * 40,))
         events += as_sent(*events, question(n), context, budget=8_000)[-2:]
         events += [call(n, thinking=True), result(n), answer(n)]

@@ -107,7 +107,11 @@ def test_the_programs_above_a_process_are_read_by_every_way(monkeypatch: pytest.
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, dict[str, str]]:
-    """A folder with a notebook that has parameters, and an environment in which `ctxkernel` is a kernelspec."""
+    """A folder with a notebook that has parameters, and an environment in which `ctxkernel` is a kernelspec.
+
+    No other test has a session there: a notebook without one is looked for in all of them.
+    """
+    monkeypatch.setenv("CTXKERNEL_HOME", str(tmp_path / "home"))
     spec = tmp_path / "share" / "kernels" / "ctxkernel"
     spec.mkdir(parents=True)
     argv = [sys.executable, "-m", "ctxkernel.kernel", "-f", "{connection_file}"]

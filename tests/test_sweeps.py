@@ -1253,7 +1253,7 @@ def test_a_row_of_an_earlier_sweep_counts_only_while_its_files_are_as_they_were(
     assert swept() == (7, [14, 21])
 
 
-def test_a_sweep_that_collects_other_variables_takes_them_from_the_states_of_the_earlier_one(kernel):
+def test_a_sweep_that_collects_other_variables_takes_them_from_the_states_of_the_earlier_one(kernel, scheduler):
     """Cells run only where a state has not got a value, such as a generator."""
     for source in (
         "alpha = 1",
@@ -1265,7 +1265,8 @@ def test_a_sweep_that_collects_other_variables_takes_them_from_the_states_of_the
         assert kernel.run(source).status == "ok"
 
     def swept(names: str) -> tuple[int, list[dict[str, Any]]]:
-        ran = kernel.run(f"%ctx sweep --from 1 alpha=1,2 --collect {names} --workers 1 --json", timeout=120)
+        words = f"--from 1 alpha=1,2 --collect {names} --scheduler {scheduler} --json"
+        ran = kernel.run(f"%ctx sweep {words}", timeout=120)
         told = json.loads(ran.stdout)
         assert [row["status"] for row in told["rows"]] == ["ok", "ok"], told
         assert told["cells_run"] + told["cells_shared"] == 8

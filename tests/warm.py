@@ -46,6 +46,7 @@ START = [
     "ctxkernel.kernel.returning.returns",
     "ctxkernel.kernel.returning.resume",
     "ctxkernel.state.checkpoints.checkpoints",
+    "ctxkernel.store.log.renamed_notebooks",
     "ipykernel.debugger",
     "IPython.core.completerlib",
     "IPython.core.debugger",
@@ -71,6 +72,7 @@ CELLS = [
     "ctxkernel.replay.plan",
     "ctxkernel.sources.objects.nested",
     "ctxkernel.sources.objects.objects",
+    "ctxkernel.sources.objects.own_renderings",
     "ctxkernel.sources.registry",
     "pygments.formatters.html",
     "pygments.formatters.terminal256",
@@ -83,6 +85,8 @@ ASK = [
     "ctxkernel.kernel.asking.ask_runner",
     "ctxkernel.kernel.asking.model_connections",
     "ctxkernel.kernel.commands.model",
+    "anyio._backends._asyncio",
+    "httpcore2",
 ]
 """What a kernel imports for its first ask, with the SDK of the model: two seconds."""
 QUIET = {
@@ -268,7 +272,7 @@ def fill_caches() -> None:
 
     For its start and its first cell: the patterns of the tokenizer and of the command line. For its first traceback:
     the files of all modules, and the lexer of Python. Where the SDK of the model is imported, the certificates of this
-    machine.
+    machine. Which modules are the user's, and the `__init__` of our data classes, which the first instance compiles.
     """
     list(tokenize.generate_tokens(io.StringIO("a = 'b'\n").readline))
     argparse.ArgumentParser().format_help()
@@ -276,6 +280,12 @@ def fill_caches() -> None:
     get_lexer_by_name("python3")
     if "httpcore2" in sys.modules:
         read_certificates_once()
+    importlib.import_module("ctxkernel.state.base.own_modules").loaded_own_modules()
+    for name in [name for name in sys.modules if name.startswith("ctxkernel.")]:
+        for one in [*vars(sys.modules[name]).values()]:
+            if isinstance(one, type) and "__data_values__" in vars(one):
+                with contextlib.suppress(TypeError):  # it needs arguments, but has its `__init__` now
+                    one()
 
 
 class Further:

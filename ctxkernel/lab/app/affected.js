@@ -232,6 +232,11 @@ class AffectedRun {
         },
         keep: true
       });
+    const redraw = () => {
+      this.draw();
+      told();
+    };
+    let later = 0;
     returning.reruns.running = true;
     show('Running the affected cells');
     told();
@@ -257,16 +262,16 @@ class AffectedRun {
         planned = performance.now();
       }
       if (next && !stop.stopped) next.what = 'running';
-      if (isDue(this.drawn, DRAW_MS)) {
-        this.draw();
-        told();
-      }
+      clearTimeout(later);
+      if (isDue(this.drawn, DRAW_MS)) redraw();
+      else later = setTimeout(redraw, DRAW_MS); // a cell that was short may be long now
       began = performance.now();
     };
     let began = performance.now();
     let planned = 0;
     if (chosen[0]) chosen[0].what = 'running';
     const result = await rerunCells(chosen.map((row) => row.cell.cell_id), step, stop, { affected: true });
+    clearTimeout(later);
     returning.reruns.running = false;
     returning.busyChanged();
     for (const row of this.rows) if (GOING.has(row.what)) row.what = 'waits';
