@@ -16,7 +16,7 @@ from ctxkernel.core.state_names import CLASS
 from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.groups import Group, Moment, PackPiece
 from ctxkernel.state.tracking.stream_trees import values_of
-from ctxkernel.state.types.packer import Packer
+from ctxkernel.state.types.packer import Packed, Packer
 
 _OUTSIDE = (b"\x08database", b"\x04file")
 """Constructors, with their lengths, of objects whose content is elsewhere."""
@@ -31,10 +31,9 @@ class PiecePrints:
 
     def give(self, group: Group, piece: PackPiece) -> None:
         """Give a group the fingerprints of its piece."""
-        packed, group.make_prints = piece.packed, None
-        outside = packed.classes or packed.live or any(one in packed.stream for one in _OUTSIDE)
-        if fingerprints.FIGURE not in packed.stream or outside:
-            group.prints = self.of(piece)
+        packed = piece.packed
+        if not _is_figure(packed):
+            group.prints, group.make_prints = self.of(piece), None
             return
         shared = {label: self.of_label(label) for label in packed.labels}
         sizes = [one.nbytes for one in packed.buffers]
@@ -90,3 +89,11 @@ class PiecePrints:
             text = text_of((*trees.values(),))
             return {name: f"{text} {at}" for at, name in enumerate(trees) if text}
         return {name: text_of(tree) for name, tree in trees.items()}
+
+
+def _is_figure(packed: Packed) -> bool:
+    """Return whether values lead to a figure, and to nothing whose content is elsewhere or that is the user's."""
+    stream = packed.stream
+    if len(stream) > fingerprints.COMPARED_BYTES or fingerprints.FIGURE not in stream:
+        return False
+    return not (packed.classes or packed.live or any(one in stream for one in _OUTSIDE))
