@@ -39,6 +39,8 @@ class DeepPickler(_Base):
     """Writes the same as the C pickler, with a stack of its own, to any depth."""
 
     reducer_override: Callable[[Any], Any]
+    identity: Callable[[Any], int | None] | None = None
+    """Gives the number of an object that is compared by identity."""
 
     def dump(self, obj: object) -> None:
         """Write `obj`. Raises EndlessReduction."""
@@ -65,7 +67,7 @@ class DeepPickler(_Base):
     def _begin(self, obj: Any) -> Steps | None:
         """Write an object without parts; return the steps of any other."""
         self.framer.commit_frame()
-        if (number := self.persistent_id(obj)) is not None:
+        if self.identity is not None and (number := self.identity(obj)) is not None:
             self.dispatch[int](self, number)
             self.write(pickle.BINPERSID)
             return None

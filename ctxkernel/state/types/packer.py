@@ -18,7 +18,6 @@ import contextlib
 import functools
 import io
 import operator
-import pickle
 import struct
 import sys
 import types
@@ -51,7 +50,7 @@ from ctxkernel.state.types.parts import (
     said,
 )
 from ctxkernel.state.types.pickle_scan import needs_identities
-from ctxkernel.state.types.reducers import FINALIZED, Cache, Dispatcher
+from ctxkernel.state.types.reducers import FINALIZED, Cache, Dispatcher, FastPickler, IdentityPickler
 from ctxkernel.state.types.restorer import Loader, StreamRestorer
 
 __all__ = ["Lost", "Opened", "OutOfTime", "Packed", "Packer"]
@@ -256,11 +255,11 @@ class Packer(ObjectNames):
         return Packed(faults=dict.fromkeys(values, reason) | alone)
 
     def _dump(self, pack: Dispatcher, out: _Out, values: Mapping[str, object], *, identify: bool = False) -> Any:
-        make = fallbacks.DeepPickler if pack.deep else _Pickler
+        make = fallbacks.DeepPickler if pack.deep else IdentityPickler if identify else FastPickler
         pickler: Any = make(out, 5, buffer_callback=pack.keep_out)
         pickler.reducer_override = pack.reduce
         if identify:
-            pickler.persistent_id = pack.identity
+            pickler.identity = pack.identity
         pickler.memo = dict(self._seeds()) if pack.deep else self._seeds()
         faults: list[str] = []
         pack.fault_names = faults
@@ -401,12 +400,6 @@ def _undisturbed() -> Generator[None]:
 
 
 _IGNORED = ("ignore", None, Warning, None, 0)
-
-
-class _Pickler(pickle.Pickler):
-    """The C pickler, as a class of its own so that it asks for `reducer_override`."""
-
-    __slots__ = ("reducer_override",)
 
 
 class Opened:

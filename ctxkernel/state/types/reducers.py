@@ -12,9 +12,10 @@ import collections
 import copyreg
 import functools
 import gc
+import pickle
 import sys
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ctxkernel.core.ports import Expired
@@ -55,6 +56,23 @@ _VALUES: dict[int, type] = {id(ConstructorName): ConstructorName}
 """By id: classes whose instances are values, so that it makes no difference whether two are one."""
 _MUTABLE = frozenset(map(id, (*_BUILTIN, collections.OrderedDict, types.SimpleNamespace)))
 """Ids of the exact types that the pickler stores by itself and that can change in place."""
+
+
+class FastPickler(pickle.Pickler):
+    """The C pickler, as a class of its own so that it asks for `reducer_override`; without a dict of its own."""
+
+    __slots__ = ("identity", "reducer_override")
+    identity: Callable[[object], int | None]
+
+
+class IdentityPickler(FastPickler):
+    """Asks for the identity of each object. Python 3.13 takes no `persistent_id` of an instance."""
+
+    __slots__ = ()
+
+    def persistent_id(self, obj: object) -> int | None:
+        """Return the number of an object that is compared by identity, None for any other."""
+        return self.identity(obj)
 
 
 class Dispatcher(PackState):
@@ -132,7 +150,7 @@ class Dispatcher(PackState):
             return self.refuse(obj, said(fault))
 
     def identity(self, obj: Any) -> int | None:
-        """Return the number of an object that is compared by identity, None for any other: the `persistent_id`."""
+        """Return the number of an object that is compared by identity, None for any other."""
         kind = class_of(obj)
         if kind is float:
             if obj == obj:
