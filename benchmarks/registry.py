@@ -78,6 +78,16 @@ def cells(size: Size) -> Figures:
     assert MIX.keys() >= set(small)
 
 
+@benchmark("run all")
+def run_all(size: Size) -> Figures:
+    """Whole notebooks, one cell after another."""
+    from run_all import NOTEBOOKS, measured
+
+    for name in NOTEBOOKS:
+        stock, ours = measured(name, size.of(1, 3)).values()
+        yield Figure(f"{name}, wall", ours[0], "s", "ipykernel", stock[0])
+
+
 @benchmark("checkpoints")
 def checkpoints(size: Size) -> Figures:
     """34 cells around an array: what a checkpoint after each of them adds."""

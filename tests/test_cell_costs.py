@@ -234,3 +234,34 @@ def test_values_that_nobody_asks_about_are_not_noted_for_ever():
 
     assert len(memory._again) <= 10_000
     assert known(memory, *kept[:3]) == kept[:3]
+
+
+def test_an_object_of_a_background_job_that_is_gone_is_searched_near_the_values_only(monkeypatch: pytest.MonkeyPatch):
+    """Classes and functions lead to modules, and so to all objects of the process."""
+    notebook = Notebook("import json\nclass Own:\n    def look(self): return json\nowns = [Own() for _ in range(9)]")
+    packer = notebook.tracker.packer
+
+    def search() -> None:
+        assert packer.adopt([("shared:gone", 1, "ndarray")], [notebook.namespace["owns"]]) == {}
+
+    assert calls_of(monkeypatch, gc, "get_referents", search) < 100
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param("held = [{'a': (array,)}]", id="containers"),
+        pytest.param("def held(one=[array]): pass", id="default"),
+        pytest.param("def outer():\n    inner = array\n    return lambda: inner\nheld = outer()", id="closure"),
+        pytest.param("class Own:\n    of_class = [array]\nheld = Own()", id="class"),
+        pytest.param("class Own: pass\nheld = Own(); held.a = array[1:]", id="view"),
+    ],
+)
+def test_an_array_of_a_background_job_is_found_wherever_a_value_holds_it(made: str):
+    """The garbage collector does not know arrays."""
+    notebook = Notebook(f"import numpy as np\narray = np.arange(9.0)\n{made}")
+    packer, array = notebook.tracker.packer, notebook.namespace["array"]
+
+    others = packer.adopt([("shared:found", id(array), "ndarray")], [notebook.namespace["held"]])
+
+    assert packer.part_of(others.get("shared:found", "shared:found")) is array
