@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ctxkernel.core.dataclasses import KW_ONLY, dataclass
-from ctxkernel.core.reflection import class_of, class_qualname, is_kind, is_own_class
+from ctxkernel.core.reflection import class_of, class_qualname, is_kind, is_own_class, loaded
 from ctxkernel.core.state_names import SHARED
 from ctxkernel.state.base.own_modules import OwnModule
 
@@ -272,6 +272,8 @@ class ObjectNames:
         kind = class_of(obj)
         if kind is types.FunctionType:
             return obj.__closure__, obj.__defaults__, obj.__kwdefaults__, obj.__dict__
+        if kind is loaded("numpy").get("ndarray"):
+            return (obj.base,)  # the collector does not know what an array refers to
         if is_kind(kind, types.ModuleType) or (is_kind(kind, type) and not is_own_class(obj, self.module)):
             return ()
         return gc.get_referents(obj)
