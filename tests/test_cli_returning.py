@@ -261,6 +261,17 @@ def test_a_dry_run_shows_the_plan_and_leaves_the_session_as_it_is(tmp_path: Path
     assert [path.name for path in session_of(notebook).parent.glob("*.sqlite")] == ["n.sqlite"]
 
 
+def test_a_dry_run_of_a_strangers_session_names_its_file_and_not_the_copy(tmp_path: Path, capsys, monkeypatch):
+    notebook = write(tmp_path / "n.ipynb", "a = 1", "a = 2")
+    assert ran(capsys, "run", notebook)[0] == 0
+    monkeypatch.setenv("CTXKERNEL_HOME", str(tmp_path / "another user"))
+
+    status, out, err = ran(capsys, "goto", notebook, "1", "--dry-run")
+
+    assert status != 0
+    assert f"`ctxkernel trust {session_of(notebook)}`" in out + err
+
+
 def test_rerun_of_what_is_deterministic_finds_no_difference(tmp_path: Path, capsys):
     notebook = write(tmp_path / "n.ipynb", "a = [1]", "a.append(2); a", "print(object())")
     assert ran(capsys, "run", notebook)[0] == 0

@@ -225,7 +225,12 @@ def carry_out(command: list[str], session: Path, arguments: argparse.Namespace) 
         keep_off(session)
     used = _copied(session) if arguments.dry_run else contextlib.nullcontext(session)
     with used as place, kernel_log() as log:
-        return asyncio.run(_execute(f"%ctx {shlex.join(command)}", place, session, arguments, log))
+        try:
+            done = asyncio.run(_execute(f"%ctx {shlex.join(command)}", place, session, arguments, log))
+        except Failed as fault:  # a message names the session, and not its copy
+            raise Failed(str(fault).replace(str(place), str(session))) from fault
+        done.message = done.message.replace(str(place), str(session))
+        return done
 
 
 async def _execute(

@@ -222,7 +222,7 @@ def unpin(ctx: CommandContext, args: Sequence[str]) -> str:
     _require_untouched(ctx, name)
     event_id = next((one for one in pins if matches(name, one)), None)
     if event_id is None:
-        raise BadCommand(f"{name} is not pinned; pinned are {', '.join(pins) or 'no statements'}")
+        raise BadCommand(f"{name} is not pinned; " + (f"pinned: {', '.join(pins)}" if pins else "no statement is"))
     ctx.loop.record(Pin(_next_id(ctx), event_id, False))
     return f"{event_id} is not pinned"
 
