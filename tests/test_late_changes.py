@@ -119,6 +119,13 @@ def test_a_change_found_late_is_in_the_timeline(large: RunningKernel):
     assert "~rows" not in next(row for row in rows if row.startswith("s3 "))
 
 
+def test_a_statement_is_shown_as_being_compared_only_until_it_is(large: RunningKernel):
+    """The changes that are known now are shown instead."""
+    execution(large, 3)
+
+    assert "still being compared" not in text(large, "%ctx show s2") + text(large, "%ctx show s3")
+
+
 def test_the_model_is_told_of_a_change_found_late(large: RunningKernel):
     """In the changes of the turn after it was found; not of what did not change."""
     execution(large, 3)

@@ -148,9 +148,8 @@ class SessionData:
     # -- executions -------------------------------------------------------------------------------
 
     def _execution(self, statement: Statement, execution: Execution, on_head: bool) -> dict[str, Any]:
-        failure, late = execution.exception, execution.late_diff
-        notices = [*execution.notices]
-        notices += [f"changes may be missing: {late.incomplete}"] if late is not None and late.incomplete else []
+        failure, missing = execution.exception, execution.changes.incomplete
+        notices = [*execution.other_notices, *([f"changes may be missing: {missing}"] if missing else [])]
         return {
             "id": execution.execution_id,
             "statement": statement.statement_id,

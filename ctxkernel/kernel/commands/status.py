@@ -136,7 +136,7 @@ def show(ctx: CommandContext, args: Sequence[str]) -> str:
         lines += [f"− {name}" for name in diff.deleted]
         lines += [f"? changes may be missing: {diff.incomplete}"] if diff.incomplete else []
         lines += [f"{a.kind} {a.name}: {a.mime}, {a.size:,} bytes" for a in run.artifacts if not a.arranges]
-        lines += [f"notice: {notice}" for notice in run.notices]
+        lines += [f"notice: {notice}" for notice in run.other_notices]
     return "\n".join(lines)
 
 

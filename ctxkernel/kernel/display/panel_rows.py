@@ -106,7 +106,7 @@ def execution_row(statement: Statement, execution: Execution, deltas: tuple[Delt
         "exception": plain(execution.exception),
         "diff": changes_row(execution),
         "artifacts": [_fields(one, "kind", "name", "mime", "size") for one in artifacts],
-        "notices": list(execution.notices),
+        "notices": execution.other_notices,
         "nodes": [{"name": item.subject, "summary": item.summary} for item in deltas if item.kind in ("node", "tick")],
     }
     return cast("messages.ExecutionRow", row)

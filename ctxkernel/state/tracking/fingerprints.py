@@ -34,9 +34,12 @@ MOST_SHOWN = 100_000
 VISIBLE_BYTES = 1024 * 1024
 COMPARED_BYTES = 384 * 1024
 PLAIN_BYTES = 16 * 1024
-"""Largest stream, and largest one of plain data, of which a fingerprint is made: to tell whether content differs."""
+"""Largest stream, and largest one of plain data of one name, of which a fingerprint is made: to tell whether content
+differs."""
 FIGURE = b"matplotlib.figure"
-"""In a stream with a figure: each part of it that has a name leads to all of it, so one fingerprint is that of all."""
+"""In a stream with a figure."""
+MORE_IN_FIGURES = 4
+"""As many times these bytes and nodes are compared of figures: most is not data, but settings of their parts."""
 
 
 @dataclass(slots=True)
@@ -54,17 +57,21 @@ def content_fingerprint(
     hidden: Hidden,
     most: float = MOST_NODES,
     budget: NodeBudget | None = None,
+    places: dict[int, int] | None = None,
+    part: Callable[[Node], str] | None = None,
 ) -> str:
     """Return a short text for the content of one value of a stream; empty where it has none or more than `most` nodes.
 
     `buffers`: the chunks of the buffers of the stream. `shared(label)`: the fingerprint of an object with a pack of its
     own. `hidden(class name)`: attributes that are no content. `most`: nodes of a value that is not too large. `budget`:
-    those for several values together.
+    those for several values together. `places`: is given the number of each node, by id. `part(node)`: the fingerprint
+    of a part of a figure, empty for a node that is none; raises TooLarge.
     """
     if isinstance(value, type):
         value = getattr(value, "content", value)
     budget = budget or NodeBudget(most)
-    walker = _Walker(buffers, shared, functools.cache(hidden), min(most, budget.left))
+    places = {} if places is None else places
+    walker = _Walker(buffers, shared, functools.cache(hidden), min(most, budget.left), part=part, seen=places)
     value = _objects_of(value) or value
     try:
         if isinstance(value, Node) and value.made in _ARRAYS:
@@ -162,6 +169,8 @@ class _Walker:
     """Whether what cannot be told is TooLarge, all that is shared counts, and labels count by their order."""
     labels: dict[str, int] = field(default_factory=dict[str, int])
     """Label → its number."""
+    part: Callable[[Node], str] | None = None
+    """Gives the fingerprint of a part of a figure, which leads to all of it."""
     resolve: Resolve | None = None
     """Gives the tree of an object that is stored by itself: it counts where it is held. None: its label counts."""
     places: dict[int, str] = field(default_factory=dict[int, str])
@@ -271,7 +280,7 @@ class _Walker:
         return self.labels.setdefault(label, len(self.labels))
 
     def alone(self, one: Any) -> bytes:
-        inner = _Walker(self.buffers, self.shared, self.hidden, self.most)
+        inner = _Walker(self.buffers, self.shared, self.hidden, self.most, part=self.part)
         inner.count = self.count
         inner.walk(one)
         self.count = inner.count
@@ -290,7 +299,12 @@ class _Walker:
             out += f"N{one.args[1].__name__};".encode("utf-8", "replace")
             return iter((members["_value_"],))
         if one.made.startswith("matplotlib."):
-            self.alive = self.alive or DRAWN  # two runs are compared by their pixels
+            text = self.part(one) if self.part is not None else ""
+            if self.alive != LIVE:  # two runs are compared by their pixels
+                self.alive = LIVE if text.startswith(LIVE) else DRAWN
+            if text:
+                out += text.encode()
+                return None
         if one.made == "shared" and not self.exact:  # an array counts the same where it is part of this stream
             out += self.shared(one.args[0]).encode()
             return None
@@ -333,14 +347,15 @@ class _Walker:
         """Return the fingerprint of an array, which is the same whether or not it has a pack of its own."""
         one = (_as_array(one) if one.made == "array_view" else None) or one
         at = int(one.made == "machine_values")
-        inner = _Walker(self.buffers, self.shared, self.hidden, self.most)
+        inner = _Walker(self.buffers, self.shared, self.hidden, self.most, part=self.part)
         rest: Any = one.args
         if one.made != "array_view" and class_of(rest[at]) is int:
             inner.out += "".join(self.buffers[int(rest[at])]).encode()
             rest = rest[:at] + rest[at + 1 :]
         inner.walk((rest, *(self.visible(one, state) for state in one.state)))
         self.made.append(one)
-        return f"xxh3:{xxh3_128_digest(bytes(inner.out)).hex()}"
+        self.alive = self.alive if self.alive == LIVE else inner.alive or self.alive
+        return f"{inner.alive or 'xxh3:'}{xxh3_128_digest(bytes(inner.out)).hex()}"
 
     def class_of(self, one: Node) -> Iterator[Any]:
         _, meta, name, path, bases, *_ = one.args

@@ -76,7 +76,9 @@ class Group:
     prints: dict[str, str] = field(default_factory=dict[str, str])
     """Fingerprints by name."""
     make_prints: Callable[[], dict[str, str]] | None = None
-    """Makes the fingerprints of a group that leads to a figure, where none was asked for yet."""
+    """Makes them where none was asked for yet …"""
+    by_data: bool = False
+    """… and whether other runs compare the group by its data instead."""
     slow: set[str] = field(default_factory=set[str])
     """While the key is empty: the names that took too long to be packed by themselves …"""
     contents: dict[str, OwnContent] = field(default_factory=dict[str, OwnContent])
@@ -92,9 +94,9 @@ class Group:
             self.prints, self.make_prints = self.make_prints() | self.prints, None
         return self.prints.get(name, "")
 
-    def is_drawn(self, name: str) -> bool:
-        """Return whether the fingerprint of a name depends on a figure."""
-        return self.make_prints is not None or self.text_of(name).startswith(DRAWN)
+    def is_by_data(self, name: str) -> bool:
+        """Return whether other runs compare a name by its data: it depends on a figure, or is large."""
+        return self.by_data or self.text_of(name).startswith(DRAWN)
 
 
 def print_of(group: Group, groups: Mapping[str, Group], name: str, known: dict[str, str] | None = None) -> str:
@@ -104,7 +106,7 @@ def print_of(group: Group, groups: Mapping[str, Group], name: str, known: dict[s
     shared objects in it, and not their labels, which are others in each session. `known`: the numbers of those that
     were met, which stand for them where they are met again.
     """
-    if not group.is_drawn(name) and (text := group.text_of(name)):
+    if not group.is_by_data(name) and (text := group.text_of(name)):
         return "" if text.startswith(LIVE) else text
     if not group.key:
         return PACKED

@@ -126,7 +126,7 @@ class NamespaceTracker(CandidateNames):
     def is_live(self, name: str) -> bool:
         """Return whether a variable holds something whose content may change by itself and cannot be compared."""
         group = self._groups.get(name)
-        return group is not None and not group.is_drawn(name) and group.text_of(name).startswith(LIVE)
+        return group is not None and not group.is_by_data(name) and group.text_of(name).startswith(LIVE)
 
     @property
     def named_nothing(self) -> bool:
