@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tracker_rows import CHANGES, DECORATED, DECORATORS, LIBRARIES, UNCHANGED, Case, Notebook, names
 
 from ctxkernel.state.base.namespace import NameSnapshot, name_differences
+from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.groups import Group, print_of
 from ctxkernel.state.tracking.packed_variables import PACK_SHARE
 from ctxkernel.state.tracking.tracker import NamespaceTracker
@@ -527,3 +528,38 @@ def test_the_fingerprint_of_large_data_has_all_that_they_share_and_looks_at_each
     assert of(chain(5000)) == ""  # too many
     waits = chain(3) | {"shared:2b": Group(("shared:2b",), b"", (), frozenset(), 0.0)}
     assert of(waits) == "pack:"
+
+
+ALIAS_CELLS = (
+    *(
+        "a = w[{n}]",
+        "b = w[{n}]['k']",
+        "c = w[1:3]",
+        "a = {m}",
+        "w = list(w)",
+        "for r in w: pass",
+        "del a",
+        "a = b = 0",
+    ),
+    *("w[{n}]['v'] = {m}", "a['v'] = {m}", "b.append({m})", "w.append({{'k': [], 'v': 0}})", "len(w), a, b, c"),
+)
+
+
+@pytest.mark.parametrize("bytes_compared", [None, 0], ids=["small", "large"])
+@given(st.lists(st.tuples(st.sampled_from(ALIAS_CELLS), st.integers(0, 4), st.integers(1, 3)), max_size=8))
+def test_names_of_parts_of_one_value_are_listed_only_where_their_own_content_differs(
+    bytes_compared: int | None, steps: list[tuple[str, int, int]]
+):
+    """Whatever they are stored with, and also where they are too large for fingerprints."""
+    with pytest.MonkeyPatch.context() as patch:
+        if bytes_compared is not None:
+            patch.setattr(fingerprints, "COMPARED_BYTES", bytes_compared)
+            patch.setattr(fingerprints, "PLAIN_BYTES", bytes_compared)
+        notebook = Notebook("w = [{'k': [n], 'v': n} for n in range(5)]; a, b, c, r = {}, [], [], {}")
+        for step, n, m in steps:
+            before = {name: repr(notebook.namespace[name]) for name in "wabcr" if name in notebook.namespace}
+            cell = step.format(n=n, m=m)
+            found = notebook.run(f"try:\n    {cell}\nexcept (NameError, TypeError, AttributeError): pass")
+            after = {name: repr(notebook.namespace[name]) for name in "wabcr" if name in notebook.namespace}
+            differ = {name for name in before.keys() & after.keys() if before[name] != after[name]}
+            assert ({*found.changed}, found.incomplete) == (differ, ""), cell

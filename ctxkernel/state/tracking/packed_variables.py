@@ -124,13 +124,16 @@ class PackedVariables:
 
     def _await(self, names: Collection[str], moment: Moment) -> None:
         """Treat names as one group while their shared objects are unknown."""
-        known = [group for name in names if (group := self._groups.get(name))]
+        groups = {name: group for name in names if (group := self._groups.get(name))}
+        known = list(groups.values())
         labels = dict.fromkeys(label for group in known for label in group.labels)
         deps = frozenset[str]().union(*(group.deps for group in known))
         # Only names that were slow themselves are deferred at once the next time.
         slow = moment.slow.intersection(names)
         seconds = self._pack_seconds if slow else 0.0
-        group = Group(tuple(sorted(names)), b"", tuple(labels), deps, seconds, slow=slow, deferrals=1)
+        group = Group(tuple(sorted(names)), b"", tuple(labels), deps, seconds, deferrals=1)
+        # Of names that were packed together it is not known which one was slow.
+        group.slow = {name for name in slow if name not in groups or len(groups[name].names) == 1}
         for one in known:
             group.slow |= one.slow
             group.waited |= one.waited
@@ -341,6 +344,7 @@ class PackedVariables:
         untold = any(map(self._prints.hidden, piece.packed.classes))
         if not awaited:
             found.altered |= {n for n, text in prints.items() if not text or untold or text != now.text_of(n)}
+        now.contents = self._contents_alone(piece, now, moment)
         for name in piece.names:
             print_before = prints.get(name, "")
             print_now = now.text_of(name) if print_before else ""
@@ -356,9 +360,37 @@ class PackedVariables:
                 self._rebind(name)
             elif awaited:
                 self._compare_awaited(name, there.get(name), moment, found)
+            elif (changed := self._differs_alone(name, there.get(name), now, moment)) is not None:
+                (self._change(name, found) if changed else self._rebind(name))
             # Else it was packed only since it shares something now, or lost what it shared.
             elif name in old or name in found.moved:
                 self._change(name, found)
+
+    def _contents_alone(self, piece: PackPiece, group: Group, moment: Moment) -> dict[str, OwnContent]:
+        """Return what each of several names that have no fingerprints holds by itself, as far as time is left."""
+        if len(piece.names) == 1 or group.make_prints is not None:
+            return {}
+        todo = [name for name in piece.names if name in self._variables and not group.prints.get(name)]
+        left = moment.seconds if moment.seconds is not None else self._pack_seconds
+        found: dict[str, OwnContent] = {}
+        for most in (0.0, left / 20, left):  # those that were packed by themselves already, then the small ones
+            for name in [one for one in todo if one not in found]:
+                alone = self._moment(min(most, left)) if most else moment
+                if most:
+                    alone.pack([(name,)], join=False)
+                    left -= most - (alone.seconds or 0.0)
+                first = alone.first.get(name)
+                if first is not None and first.names == (name,) and (now := self.content_in(alone, name)):
+                    found[name] = now
+        return found
+
+    def _differs_alone(self, name: str, before: Group | None, now: Group, moment: Moment) -> bool | None:
+        """Return whether a name holds another content than before, whatever it is stored with; None if unknown."""
+        if before is None or len(before.names) == len(now.names) == 1:
+            return None
+        known = self._known_content(before) if before.names == (name,) and before.key else before.contents.get(name)
+        content = self.content_in(moment, name) if len(now.names) == 1 else now.contents.get(name)
+        return known.differs(content) if known is not None and content is not None else None
 
     def _compare_awaited(self, name: str, group: Group | None, moment: Moment, found: FoundChanges) -> None:
         """Compare a name with what it held when its group was deferred, if that is known already."""
