@@ -155,7 +155,7 @@ def test_once_the_time_for_packing_has_passed_nothing_more_is_packed_together(mo
 
 
 def visits_of(monkeypatch: pytest.MonkeyPatch, count: int) -> int:
-    """Return how many nodes are visited to compare `count` functions over one dict that a cell changes."""
+    """Return how many numbers are written to compare `count` functions over one dict that a cell changes."""
     notebook = Notebook(
         "def make(held):\n    return lambda: held",
         f"held = {{n: n for n in range(5000)}}\nfor n in range({count}): globals()[f'v{{n}}'] = make(held)",
@@ -166,7 +166,7 @@ def visits_of(monkeypatch: pytest.MonkeyPatch, count: int) -> int:
         diff = notebook.run("held[0] = 2")
         assert set(diff.changed) == {"held", *(f"v{n}" for n in range(count))}
 
-    return calls_of(monkeypatch, fingerprints._Walker, "visit", cell)
+    return calls_of(monkeypatch, fingerprints, "_written", cell)
 
 
 def test_an_object_that_many_variables_share_is_not_compared_anew_for_each(monkeypatch: pytest.MonkeyPatch):

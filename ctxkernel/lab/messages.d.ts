@@ -311,8 +311,7 @@ export interface CellLook {
 
 /** The state of one cell of the notebook.
 
-    Where `on_head` is another execution than the newest one, `here` is its state, and `because` and `upstream` are its.
-     */
+Where `on_head` is another execution than the newest one, `here` is its state, and `because` and `upstream` are its. */
 export interface CellMark {
   here: 'fresh' | 'stale' | 'later' | 'branch' | 'diverged' | 'asks' | 'unknown' | null;
   author: 'human' | 'model' | 'panel' | 'agent';
@@ -331,8 +330,7 @@ export interface CellMark {
 
 /** Values of cells: the one numbered `cells[i]` and those after it, `lengths[i]` in all, have `values[i]`.
 
-    A value that is an execution is that of the first; each cell after it has the same run of the next statement.
-     */
+A value that is an execution is that of the first; each cell after it has the same run of the next statement. */
 export interface CellSpans {
   cells: readonly number[];
   lengths: readonly number[];
@@ -341,11 +339,10 @@ export interface CellSpans {
 
 /** The marks that changed, in short.
 
-    `ids` are those of the cells numbered from `first` on that no table before has named. `newest` are the newest
-    executions; `sources` and `counts` belong to their cells, in this order. A value of `on_head` is true if it is the
-    newest execution, null if there is none. `stands` has places in `looks`. `more`: too much changed for one message,
-    so the table is empty; a `marks` request gives all marks.
-     */
+`ids` are those of the cells numbered from `first` on that no table before has named. `newest` are the newest
+executions; `sources` and `counts` belong to their cells, in this order. A value of `on_head` is true if it is the
+newest execution, null if there is none. `stands` has places in `looks`. `more`: too much changed for one message,
+so the table is empty; a `marks` request gives all marks. */
 export interface CellTable {
   first: number;
   ids: readonly string[];
@@ -360,9 +357,8 @@ export interface CellTable {
 
 /** The text and the outputs of a cell as its execution left them; `cut` says what is missing, or is empty.
 
-    `source` is null where the text itself is left out; `masked` says that a part of it is replaced by a mask.
-    `digest` is that of the whole text, as in a mark.
-     */
+`source` is null where the text itself is left out; `masked` says that a part of it is replaced by a mask.
+`digest` is that of the whole text, as in a mark. */
 export interface CellVersion {
   cell_id: string;
   statement_id: string;
@@ -497,8 +493,7 @@ export interface Prices {
 
 /** The cost of several requests; `ask` is the execution that asked. `usd` is null if a price is not known.
 
-    `guessed` names the counts that the server did not tell: `tokens_in`, `tokens_out`.
-     */
+`guessed` names the counts that the server did not tell: `tokens_in`, `tokens_out`. */
 export interface CostLine {
   ask: string;
   question: string;
@@ -825,8 +820,7 @@ export interface StateDifference {
 
 /** A value of a parameter or a collected variable; `number` is null if it is no finite number.
 
-    `image` is the base64 of a PNG file.
-     */
+`image` is the base64 of a PNG file. */
 export interface SweepValue {
   text: string;
   number: number | null;
@@ -835,8 +829,7 @@ export interface SweepValue {
 
 /** A combination. `values` are those of the parameters, then of the collected variables, in the order of the names.
 
-    `branch` is an argument of `%ctx goto`, null if there is no state; `seconds` and `cpu` include shared cells.
-     */
+`branch` is an argument of `%ctx goto`, null if there is no state; `seconds` and `cpu` include shared cells. */
 export interface SweepLine {
   values: readonly SweepValue[];
   status: string;
@@ -924,8 +917,7 @@ export interface CompareRequest {
 
 /** Asks for the differences of two states, by value: of all names, or of some.
 
-    A place is an argument of `%ctx goto`; a `new` of null is HEAD.
-     */
+A place is an argument of `%ctx goto`; a `new` of null is HEAD. */
 export interface DifferenceRequest {
   type: 'difference';
   id: string;

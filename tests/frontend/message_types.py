@@ -5,6 +5,7 @@ The front end's scripts refer to them in JSDoc: `@import {Row} from '../messages
 
 from __future__ import annotations
 
+import inspect
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -49,7 +50,7 @@ def _declared(name: str, value: Any) -> str:
         return f"export type {name} = {_type(value)};\n"
     fields = typing.get_type_hints(value, include_extras=True)
     lines = [_field(value, field, hint) for field, hint in fields.items()]
-    return "\n".join([f"/** {value.__doc__} */", f"export interface {name} {{", *lines, "}\n"])
+    return "\n".join([f"/** {inspect.cleandoc(value.__doc__)} */", f"export interface {name} {{", *lines, "}\n"])
 
 
 def _field(owner: Any, name: str, hint: Any) -> str:

@@ -7,6 +7,7 @@ Rule 2: a class of the user's, and an object with a pack of its own, has a group
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -274,8 +275,11 @@ class PackedVariables:
             elif changed is False:
                 found.told.add(name)
 
-    def content_in(self, moment: Moment, name: str) -> OwnContent | None:
-        """Return what a name holds by itself, as packed at a moment; None where that is not known."""
+    def content_in(self, moment: Moment, name: str, *, by_bytes: bool = False) -> OwnContent | None:
+        """Return what a name holds by itself, as packed at a moment; None where that is not known.
+
+        `by_bytes`: without a fingerprint.
+        """
         piece = moment.first.get(name) or moment.pieces.get(name)
         if piece is None:
             return None
@@ -284,8 +288,8 @@ class PackedVariables:
             one = moment.pieces.get(label)
             return None if one is None else (one.key, one.packed.labels)
 
-        value = self._value(name)
-        text = fingerprints.array_fingerprint(value).hex() or self._prints.of(piece, moment).get(name, "")
+        text = "" if by_bytes else fingerprints.array_fingerprint(self._value(name)).hex()
+        text = text or ("" if by_bytes else self._prints.of(piece, moment).get(name, ""))
         return content_of((piece.key, piece.packed.labels), find, text)
 
     def _known_content(self, group: Group) -> OwnContent | None:
@@ -375,13 +379,17 @@ class PackedVariables:
         found: dict[str, OwnContent] = {}
         for most in (0.0, left / 20, left):  # those that were packed by themselves already, then the small ones
             for name in [one for one in todo if one not in found]:
-                alone = self._moment(min(most, left)) if most else moment
-                if most:
+                alone, began = self._moment(min(most, left)) if most else moment, time.thread_time()
+                if most and left > 0:
                     alone.pack([(name,)], join=False)
-                    left -= most - (alone.seconds or 0.0)
                 first = alone.first.get(name)
-                if first is not None and first.names == (name,) and (now := self.content_in(alone, name)):
+                if (
+                    first is not None
+                    and first.names == (name,)
+                    and (now := self.content_in(alone, name, by_bytes=True))
+                ):
                     found[name] = now
+                left -= time.thread_time() - began
         return found
 
     def _differs_alone(self, name: str, before: Group | None, now: Group, moment: Moment) -> bool | None:
@@ -389,7 +397,7 @@ class PackedVariables:
         if before is None or len(before.names) == len(now.names) == 1:
             return None
         known = self._known_content(before) if before.names == (name,) and before.key else before.contents.get(name)
-        content = self.content_in(moment, name) if len(now.names) == 1 else now.contents.get(name)
+        content = self.content_in(moment, name, by_bytes=True) if len(now.names) == 1 else now.contents.get(name)
         return known.differs(content) if known is not None and content is not None else None
 
     def _compare_awaited(self, name: str, group: Group | None, moment: Moment, found: FoundChanges) -> None:
