@@ -165,11 +165,6 @@ class Execution:
             return diff
         return NamespaceDiff(diff.added, {**diff.changed, **late.changed}, diff.deleted, late.incomplete)
 
-    @property
-    def other_notices(self) -> list[str]:
-        """The notices without the one of `state_diff.incomplete`: `changes` says what is missing now."""
-        return [one for one in self.notices if one != self.state_diff.incomplete]
-
 
 def statement_fingerprint(source: str, environment: str) -> str:
     """Return `sha256:<16 hex>` of a source and the `environment_text` that it ran in (seed 002 §3.1)."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ctxkernel.core.replay import INFORMATIVE
 from ctxkernel.core.text import format_duration, format_time, one_line, plural
-from ctxkernel.core.timeline import PARAMETERS
+from ctxkernel.core.timeline import PARAMETERS, Execution
 
 JsonObject = Mapping[str, Any]
 
@@ -77,6 +77,11 @@ def changed_names(diff: JsonObject, late: JsonObject | None = None) -> str:
     signs = (("+", diff["added"]), ("~", names), ("−", diff["deleted"]))
     told = ["?"] if (late or diff)["incomplete"] else []
     return " ".join([*told, *(f"{sign}{name}" for sign, listed in signs for name in listed)])
+
+
+def other_notices(execution: Execution) -> list[str]:
+    """Return the notices without the one of `state_diff.incomplete`: `changes` says what is missing now."""
+    return [one for one in execution.notices if one != execution.state_diff.incomplete]
 
 
 def gist(source: str, limit: int = 160) -> str:

@@ -16,6 +16,7 @@ from ctxkernel.core.errors import StoreError
 from ctxkernel.core.replay import Comparison
 from ctxkernel.core.text import one_line, plural, strip_ansi
 from ctxkernel.core.timeline import Artifact, Execution, Statement, StatementLog
+from ctxkernel.core.timeline_table import other_notices
 from ctxkernel.export.images import ImageShelf
 from ctxkernel.projection.masker import Masker
 from ctxkernel.projection.privacy import Hiding
@@ -149,7 +150,7 @@ class SessionData:
 
     def _execution(self, statement: Statement, execution: Execution, on_head: bool) -> dict[str, Any]:
         failure, missing = execution.exception, execution.changes.incomplete
-        notices = [*execution.other_notices, *([f"changes may be missing: {missing}"] if missing else [])]
+        notices = [*other_notices(execution), *([f"changes may be missing: {missing}"] if missing else [])]
         return {
             "id": execution.execution_id,
             "statement": statement.statement_id,

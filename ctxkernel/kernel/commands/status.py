@@ -13,7 +13,7 @@ from ctxkernel.core.report import CellLink, Report, ReportTable
 from ctxkernel.core.text import format_duration, format_size, join_names, plural
 from ctxkernel.core.timeline import Statement, run_name
 from ctxkernel.core.timeline_json import statement_to_json
-from ctxkernel.core.timeline_table import RIGHT, timeline_table
+from ctxkernel.core.timeline_table import RIGHT, other_notices, timeline_table
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
 
 _ROWS = 30
@@ -136,7 +136,7 @@ def show(ctx: CommandContext, args: Sequence[str]) -> str:
         lines += [f"− {name}" for name in diff.deleted]
         lines += [f"? changes may be missing: {diff.incomplete}"] if diff.incomplete else []
         lines += [f"{a.kind} {a.name}: {a.mime}, {a.size:,} bytes" for a in run.artifacts if not a.arranges]
-        lines += [f"notice: {notice}" for notice in run.other_notices]
+        lines += [f"notice: {notice}" for notice in other_notices(run)]
     return "\n".join(lines)
 
 

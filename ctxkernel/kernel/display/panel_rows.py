@@ -16,6 +16,7 @@ from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.timeline_events import plain
+from ctxkernel.core.timeline_table import other_notices
 from ctxkernel.core.turn_values import DeltaItem, HandleState, OpenTurn
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def execution_row(statement: Statement, execution: Execution, deltas: tuple[Delt
         "exception": plain(execution.exception),
         "diff": changes_row(execution),
         "artifacts": [_fields(one, "kind", "name", "mime", "size") for one in artifacts],
-        "notices": execution.other_notices,
+        "notices": other_notices(execution),
         "nodes": [{"name": item.subject, "summary": item.summary} for item in deltas if item.kind in ("node", "tick")],
     }
     return cast("messages.ExecutionRow", row)
