@@ -603,6 +603,6 @@ def test_a_cell_of_another_branch_says_how_its_execution_on_this_one_stands(fron
 
 def test_variables_that_are_compared_in_the_background_are_told_until_they_are_compared(front):
     """With the other long work; the message that their data are stored takes the line away."""
-    told = front.run("rows = [[i, str(i)] for i in range(400_000)]; other = 1")
+    told = front.run("rows = [[i, str(i)] for i in range(1_500_000)]; other = 1")
     assert told["work"] == ["comparing rows"]
     assert front._told(lambda data: data["type"] == "checkpoint", 120)["work"] == []
