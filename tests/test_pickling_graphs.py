@@ -13,9 +13,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pickling_rows import Box, Elsewhere
+
+from ctxkernel.state.types import reducers
 
 CLASSES = """
 import numpy as np
@@ -368,14 +371,18 @@ HOLDERS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@pytest.mark.parametrize("shown", [True, False], ids=["memo shown by the collector", "memo copied"])
 @given(st.lists(st.tuples(st.sampled_from(sorted(HOLDERS)), st.integers(0, 99), st.integers(0, 99)), max_size=12))
-def test_the_identities_of_a_pack_are_those_of_all_containers_in_it(steps: list[tuple[str, int, int]]):
+def test_the_identities_of_a_pack_are_those_of_all_containers_in_it(shown: bool, steps: list[tuple[str, int, int]]):
     """And of none that the pickler made. What two names share is found by them."""
     made: list[Any] = [1, "text", b"bytes", None]
     for kind, one, other in steps:
         made.append(HOLDERS[kind](made[one % len(made)], made[other % len(made)]))
     value = made[4:]
-    packed = Box("").packer.pack({"value": value}, identities=True)
+    assert reducers._shows_memo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reducers, "_shows_memo", lambda: shown)
+        packed = Box("").packer.pack({"value": value}, identities=True)
 
     found, todo = dict[int, Any](), [value]
     while todo:

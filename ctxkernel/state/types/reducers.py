@@ -12,6 +12,7 @@ import collections
 import copyreg
 import functools
 import gc
+import io
 import pickle
 import sys
 import types
@@ -73,6 +74,15 @@ class IdentityPickler(FastPickler):
     def persistent_id(self, obj: object) -> int | None:
         """Return the number of an object that is compared by identity, None for any other."""
         return self.identity(obj)
+
+
+@functools.cache
+def _shows_memo() -> bool:
+    """Return whether the collector shows the memo of a pickler in C; a copy of it takes twenty times as long."""
+    value = list[object]()
+    pickler = FastPickler(io.BytesIO())
+    pickler.dump(value)
+    return any(one is value for one in gc.get_referents(pickler))
 
 
 class Dispatcher(PackState):
@@ -188,8 +198,8 @@ class Dispatcher(PackState):
 
         Those that only the memo holds were made for this pack.
         """
-        # The memo of the pickler in C gives a copy of itself, which takes twenty times as long.
-        memo: Iterable[Any] = [one for _, one in pickler.memo.values()] if self.deep else gc.get_referents(pickler)
+        shown = not self.deep and _shows_memo()
+        memo: Iterable[Any] = gc.get_referents(pickler) if shown else [one for _, one in pickler.memo.copy().values()]
         found = [one for one in memo if class_of(one) is not str and id(class_of(one)) in _MUTABLE]
         pickler.clear_memo()
         del memo
