@@ -273,6 +273,8 @@ class Moment:
         owner: dict[int, int] = {}
         together = list(range(len(pieces)))
         again: set[int] = set()
+        given: set[int] = set()
+        """Ids of the objects that have a label from now on: the pieces hold them still."""
 
         def first(at: int) -> int:
             while together[at] != at:
@@ -292,12 +294,14 @@ class Moment:
             for other, keys in common.items():
                 shareable = [objects[key] for key in keys if is_shareable(objects[key])]
                 within = any(key in roots and not is_shareable(objects[key]) for key in keys)
-                fresh = any(self.packer.labels.get(one) is None for one in shareable)
+                fresh = any(id(one) in given or self.packer.labels.get(one) is None for one in shareable)
                 if not fresh or within or len(shareable) > MOST_SHARED:
                     together[first(at)] = first(other)
                     continue
                 for obj in shareable:
-                    self.packer.share(obj)
+                    if self.packer.labels.get(obj) is None:
+                        self.packer.share(obj)
+                        given.add(id(obj))
                 again |= {at, other}
             if at < len(pieces) - 1:  # the largest is only compared
                 owner |= dict.fromkeys(objects.keys() - owner.keys(), at)
