@@ -20,6 +20,7 @@ from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff
 from ctxkernel.state.tracking.groups import Moment
 from ctxkernel.state.tracking.late_changes import LateChanges, OpenChange, OwnContent
+from ctxkernel.state.tracking.packed_variables import PACK_SHARE
 
 INFO = ChangeInfo("list", "[…]")
 
@@ -165,7 +166,7 @@ def test_what_is_found_at_once_and_late_is_what_differs(tmp_path_factory, cells)
     """By the contents before and after each cell, taken by other means."""
     bench = Bench(tmp_path_factory.mktemp("late"))
     tracker, checkpoints = bench.tracker, bench.checkpoints
-    tracker.settings = Settings(end_phase_ms=10)
+    tracker.settings = Settings(end_phase_ms=int(2.5 / PACK_SHARE))  # 2.5 ms for packing
     try:
         bench.run(
             "big = [[n] for n in range(40_001)]; alias = big; small = []; array = np.zeros(40_001); view = array[5:]"
