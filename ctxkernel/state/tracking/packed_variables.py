@@ -288,8 +288,10 @@ class PackedVariables:
             one = moment.pieces.get(label)
             return None if one is None else (one.key, one.packed.labels)
 
-        text = "" if by_bytes else fingerprints.array_fingerprint(self._value(name)).hex()
-        text = text or ("" if by_bytes else self._prints.of(piece, moment).get(name, ""))
+        text = ""
+        if not by_bytes:
+            visible = fingerprints.array_fingerprint(self._value(name))
+            text = visible.hex() or self._prints.of(piece, moment).get(name, "")
         return content_of((piece.key, piece.packed.labels), find, text)
 
     def _known_content(self, group: Group) -> OwnContent | None:
@@ -364,10 +366,10 @@ class PackedVariables:
                 self._rebind(name)
             elif awaited:
                 self._compare_awaited(name, there.get(name), moment, found)
-            elif (changed := self._differs_alone(name, there.get(name), now, moment)) is not None:
-                (self._change(name, found) if changed else self._rebind(name))
+            elif (changed := self._differs_alone(name, there.get(name), now, moment)) is False:
+                self._rebind(name)
             # Else it was packed only since it shares something now, or lost what it shared.
-            elif name in old or name in found.moved:
+            elif changed or name in old or name in found.moved:
                 self._change(name, found)
 
     def _contents_alone(self, piece: PackPiece, group: Group, moment: Moment) -> dict[str, OwnContent]:
