@@ -19,7 +19,7 @@ from scale import examples
 from xxhash import xxh3_64_intdigest
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.state.tracking.groups import CHUNK
+from ctxkernel.state.tracking.chunk_addresses import CHUNK
 from ctxkernel.store.chunks import chunk_store, packs, pages
 from ctxkernel.store.chunks.chunk_store import MOST_LINKS, ChunkStore, address_of, stream_address
 from ctxkernel.store.chunks.pages import PAGE

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from test_chunks import LARGE, content, edited, put
 
-from ctxkernel.state.tracking.groups import CHUNK
+from ctxkernel.state.tracking.chunk_addresses import CHUNK
 from ctxkernel.store.chunks import background as module
 from ctxkernel.store.chunks.background import MOST_JOBS, Background
 from ctxkernel.store.chunks.chunk_store import ChunkStore, address_of

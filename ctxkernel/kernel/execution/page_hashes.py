@@ -26,7 +26,7 @@ from collections.abc import Sequence
 
 from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.ports import Expired
-from ctxkernel.state.tracking.groups import CHUNK, chunk_address, chunks_of
+from ctxkernel.state.tracking.chunk_addresses import CHUNK, chunk_address, chunks_of
 from ctxkernel.state.types.file_objects import buffer_address
 from ctxkernel.state.types.parts import OutOfTime, Unfinished, never
 

@@ -31,8 +31,6 @@ class Variable:
     """The data that the tracker keeps of one name."""
 
     atom: Any = NOTHING
-    visible: bytes = b""
-    """Hash of the content of an array whose memory others share."""
     turn: int = 0
     """The last turn in which its value was known."""
     weak: weakref.ref[Any] | None = None

@@ -19,7 +19,7 @@ from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.states import CheckpointError
 from ctxkernel.state.checkpoints.units import State, Unit
-from ctxkernel.state.tracking.groups import CHUNK, chunks_of
+from ctxkernel.state.tracking.chunk_addresses import CHUNK, chunks_of
 from ctxkernel.state.types import connections
 from ctxkernel.state.types.display_objects import TRAITS_ONLY
 

@@ -21,7 +21,7 @@ from ctxkernel.core.reflection import class_module, class_of
 from ctxkernel.core.state_names import CLASS
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.tracking import fingerprints
-from ctxkernel.state.tracking.groups import chunks_of
+from ctxkernel.state.tracking.chunk_addresses import chunks_of
 from ctxkernel.state.tracking.stream_trees import MOST_TEXT, TooLarge, values_of
 from ctxkernel.state.types.arrays import allocate
 from ctxkernel.state.types.packer import Lost, Packed, Packer

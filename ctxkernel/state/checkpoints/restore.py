@@ -28,7 +28,7 @@ from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.comparison import Difference, StateComparison, is_shared, labels_of
 from ctxkernel.state.checkpoints.states import CheckpointError
 from ctxkernel.state.checkpoints.units import Buffer, State, Unit
-from ctxkernel.state.tracking.groups import CHUNK
+from ctxkernel.state.tracking.chunk_addresses import CHUNK
 from ctxkernel.state.types import connections
 from ctxkernel.state.types.arrays import allocate
 from ctxkernel.state.types.classes import Again

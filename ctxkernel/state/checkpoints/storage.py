@@ -20,7 +20,8 @@ from ctxkernel.core.state_names import SHARED
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.copy_check import MOST_SECONDS, Unequal, unfaithful
 from ctxkernel.state.checkpoints.units import Buffer, State, Unit
-from ctxkernel.state.tracking.groups import CHUNK, Moment, PackPiece, pack_key
+from ctxkernel.state.tracking.chunk_addresses import CHUNK
+from ctxkernel.state.tracking.groups import Moment, PackPiece, pack_key
 from ctxkernel.state.tracking.late_changes import OwnContent
 from ctxkernel.state.types import tensors
 from ctxkernel.state.types.memory_blocks import MemoryBlocks

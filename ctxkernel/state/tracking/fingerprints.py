@@ -8,12 +8,10 @@ how a set is ordered, which texts are one object, what a library keeps in caches
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import marshal
-import math
-import operator
-import struct
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,13 +23,18 @@ from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.reflection import AttributePlan, class_of, is_kind, loaded
 from ctxkernel.core.state_names import CLASS, LABELS
 from ctxkernel.state.base.code_objects import code_facts
-from ctxkernel.state.tracking.stream_trees import Node, TooLarge, named
+from ctxkernel.state.tracking.array_nodes import (
+    ARRAYS,
+    FindBuffer,
+    as_array,
+    buffer_in_stream,
+    is_part,
+    objects_of,
+)
+from ctxkernel.state.tracking.stream_trees import Node, TooLarge
 from ctxkernel.state.types.derived_attributes import is_cache, made_by_reading
 
 MOST_NODES = 50_000
-MOST_SHOWN = 100_000
-"""Elements of a view that are compared as those of an array of its own."""
-VISIBLE_BYTES = 1024 * 1024
 COMPARED_BYTES = 384 * 1024
 PLAIN_BYTES = 16 * 1024
 """Largest stream, and largest one of plain data of one name, of which a fingerprint is made: to tell whether content
@@ -55,6 +58,7 @@ def content_fingerprint(
     buffers: Sequence[Sequence[str]],
     shared: Callable[[str], str],
     hidden: Hidden,
+    memory: FindBuffer = buffer_in_stream,
     most: float = MOST_NODES,
     budget: NodeBudget | None = None,
     places: dict[int, int] | None = None,
@@ -63,19 +67,23 @@ def content_fingerprint(
     """Return a short text for the content of one value of a stream; empty where it has none or more than `most` nodes.
 
     `buffers`: the chunks of the buffers of the stream. `shared(label)`: the fingerprint of an object with a pack of its
-    own. `hidden(class name)`: attributes that are no content. `most`: nodes of a value that is not too large. `budget`:
-    those for several values together. `places`: is given the number of each node, by id. `part(node)`: the fingerprint
-    of a part of a figure, empty for a node that is none; raises TooLarge.
+    own. `memory(node)`: that of an array or a block, which views are in. `hidden(class name)`: attributes that are no
+    content. `most`: nodes of a value that is not too large. `budget`: those for several values together. `places`: is
+    given the number of each node, by id. `part(node)`: the fingerprint of a part of a figure, empty for a node that is
+    none; raises TooLarge.
     """
     if isinstance(value, type):
         value = getattr(value, "content", value)
     budget = budget or NodeBudget(most)
     places = {} if places is None else places
-    walker = _Walker(buffers, shared, functools.cache(hidden), min(most, budget.left), part=part, seen=places)
-    value = _objects_of(value) or value
+    most = min(most, budget.left)
+    walker = _Walker(buffers, shared, functools.cache(hidden), most, memory=memory, part=part, seen=places)
+    value = objects_of(value) or value
     try:
-        if isinstance(value, Node) and value.made in _ARRAYS:
-            return walker.array(value)
+        if isinstance(value, Node) and value.made == "shared":
+            return shared(value.args[0])
+        if isinstance(value, Node) and is_part(value):
+            return walker.part_text(value)
         walker.walk(value)
     except (TooLarge, RecursionError):
         return ""
@@ -149,10 +157,8 @@ Hidden = Callable[[str], frozenset[str]]
 _NO_CONTENT = frozenset(
     ("__dict__", "__weakref__", "__firstlineno__", "__static_attributes__", "__annotate_func__", "__annotate__")
 )
-_ARRAYS = frozenset(("array", "array_view", "memory_block", "machine_values"))
 _VALUES = frozenset(("builtins.slice",))
 """Immutable objects of which it makes no difference whether two are one: blocks of frames have them."""
-_POINTER = struct.calcsize("P")
 _NUMBERS = frozenset((bool, int, float, complex, type(None)))
 _SCALAR = frozenset((int, float, complex, bytes))
 
@@ -169,6 +175,7 @@ class _Walker:
     """Whether what cannot be told is TooLarge, all that is shared counts, and labels count by their order."""
     labels: dict[str, int] = field(default_factory=dict[str, int])
     """Label → its number."""
+    memory: FindBuffer = buffer_in_stream
     part: Callable[[Node], str] | None = None
     """Gives the fingerprint of a part of a figure, which leads to all of it."""
     resolve: Resolve | None = None
@@ -224,7 +231,7 @@ class _Walker:
             return self.type_of(one)
         if getattr(one, "made", "") in _VALUES:
             return self.node(one)
-        if not self.exact and (objects := _objects_of(one)) is not None:
+        if not self.exact and (objects := objects_of(one)) is not None:
             return self.visit(objects, class_of(objects))
         if self.resolve is not None and getattr(one, "made", "") == "shared":
             return self.stored(one.args[0])
@@ -280,17 +287,24 @@ class _Walker:
         return self.labels.setdefault(label, len(self.labels))
 
     def alone(self, one: Any) -> bytes:
-        inner = _Walker(self.buffers, self.shared, self.hidden, self.most, part=self.part)
-        inner.count = self.count
+        inner = self.inner()
         inner.walk(one)
+        return self.take(inner)
+
+    def inner(self) -> _Walker:
+        """Return a walker for a part that counts by itself."""
+        return dataclasses.replace(self, out=bytearray(), seen={}, made=[], alive="")
+
+    def take(self, inner: _Walker) -> bytes:
+        """Return the hash of what a walker wrote."""
         self.count = inner.count
         self.alive = self.alive if self.alive == LIVE else inner.alive or self.alive
         return xxh3_128_digest(bytes(inner.out))
 
     def node(self, one: Node) -> Iterator[Any] | None:
         out = self.out
-        if one.made in _ARRAYS and not self.exact:
-            out += self.array(one).encode()
+        if not self.exact and is_part(one):
+            out += self.part_text(one).encode()
             return None
         if (
             one.made == "enum_member" and not self.exact
@@ -308,6 +322,10 @@ class _Walker:
         if one.made == "shared" and not self.exact:  # an array counts the same where it is part of this stream
             out += self.shared(one.args[0]).encode()
             return None
+        return self.node_itself(one)
+
+    def node_itself(self, one: Node) -> Iterator[Any] | None:
+        out = self.out
         out += f"N{one.made};".encode("utf-8", "replace")
         if self.exact and one.label:
             out += b"%d;" % self.number(f"{CLASS}{one.label}")
@@ -343,19 +361,23 @@ class _Walker:
         self.made += shown
         return itertools.chain(one.args, shown, one.items)
 
-    def array(self, one: Node) -> str:
-        """Return the fingerprint of an array, which is the same whether or not it has a pack of its own."""
-        one = (_as_array(one) if one.made == "array_view" else None) or one
-        at = int(one.made == "machine_values")
-        inner = _Walker(self.buffers, self.shared, self.hidden, self.most, part=self.part)
-        rest: Any = one.args
-        if one.made != "array_view" and class_of(rest[at]) is int:
-            inner.out += "".join(self.buffers[int(rest[at])]).encode()
-            rest = rest[:at] + rest[at + 1 :]
-        inner.walk((rest, *(self.visible(one, state) for state in one.state)))
+    def part_text(self, one: Node) -> str:
+        """Return the fingerprint of an array or an index, which is the same whether or not it has a pack of its own."""
+        one = (as_array(one, self.memory) if one.made == "array_view" else None) or one
+        inner = self.inner()
+        if one.made in ARRAYS:
+            at = int(one.made == "machine_values")
+            rest: Any = one.args
+            if one.made != "array_view" and class_of(rest[at]) is not bytes:
+                told: Any = self.buffers[rest[at]] if class_of(rest[at]) is int else rest[at]
+                inner.out += "".join(told).encode()
+                rest = rest[:at] + rest[at + 1 :]
+            inner.walk((rest, *(self.visible(one, state) for state in one.state)))
+        else:
+            inner.walk_all(inner.node_itself(one) or iter(()))
         self.made.append(one)
-        self.alive = self.alive if self.alive == LIVE else inner.alive or self.alive
-        return f"{inner.alive or 'xxh3:'}{xxh3_128_digest(bytes(inner.out)).hex()}"
+        digest = self.take(inner).hex()
+        return f"{inner.alive or 'xxh3:'}{digest}"
 
     def class_of(self, one: Node) -> Iterator[Any]:
         _, meta, name, path, bases, *_ = one.args
@@ -442,44 +464,6 @@ def _cached_properties_in(module: str, path: str) -> frozenset[str]:
     return AttributePlan(cast("type", cls), own=False).skip if is_kind(class_of(cls), type) else frozenset()
 
 
-def _objects_of(view: Any) -> Node | None:
-    """Return the array of objects of which a node is a view as a whole, as pandas 2 has them; None for others."""
-    if not isinstance(view, Node) or view.made != "array_view":
-        return None
-    root, offset, _, shape, strides, writeable, *cls = view.args
-    if not isinstance(root, Node) or root.made != "objects" or offset or cls or shape != root.args[0]:
-        return None
-    is_same = strides == _strides(shape, _POINTER, fortran=root.args[2]) and writeable == root.state[0][0][-1]
-    return root if is_same else None
-
-
-def _strides(shape: tuple[int, ...], step: int, *, fortran: bool) -> tuple[int, ...]:
-    """Return the strides of an array that lies in memory without gaps."""
-    back = 1 if fortran else -1
-    sizes = shape[::back]  # the axis that moves fastest first
-    return tuple(itertools.accumulate(sizes[:-1], operator.mul, initial=step))[::back]
-
-
-def _as_array(view: Node) -> Node | None:
-    """Return a view of a small array, or of a whole block or array, as an array of its own; None for another view."""
-    root, offset, kind, shape, strides, writeable, *cls = view.args
-    made = root.made if isinstance(root, Node) else ""
-    is_whole = made == "memory_block" or (made == "array" and class_of(root.args[0]) is int)
-    if is_whole and not offset and not cls and class_of(kind) is str:
-        step: int = sys.modules["numpy"].dtype(kind).itemsize
-        if made == "array" and (root.args[1], math.prod(root.args[2])) != (kind, math.prod(shape)):
-            return None
-        for fortran in (False, True):
-            if strides == _strides(shape, step, fortran=fortran):
-                return named("array")(root.args[0], kind, shape, fortran, writeable)
-    plain = made == "array" and class_of(root.args[0]) is bytes
-    if not plain or cls or class_of(kind) is not str or math.prod(shape) > MOST_SHOWN:  # a few bytes may look like many
-        return None
-    numpy: Any = sys.modules["numpy"]
-    shown = numpy.ndarray(shape, kind, root.args[0], offset, strides) if root.args[0] else numpy.empty(shape, kind)
-    return named("array")(shown.tobytes(), kind, shape, False, writeable)
-
-
 def _code_digest(one: Node) -> int:
     data = one.args[1]
     if class_of(data) is bytes:
@@ -487,12 +471,3 @@ def _code_digest(one: Node) -> int:
         if class_of(code) is types.CodeType:
             return code_facts(code).digest
     return int.from_bytes(xxh3_128_digest(repr(data).encode("utf-8", "replace"))[:8], "little")
-
-
-def array_fingerprint(value: Any) -> bytes:
-    """Return a hash of the content of an array, whoever shares its memory; empty for a large one, or another object."""
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is None or class_of(value) is not numpy.ndarray or value.nbytes > VISIBLE_BYTES or value.dtype.hasobject:
-        return b""
-    form = repr((value.dtype, value.shape, value.strides, value.flags.writeable))
-    return xxh3_128_digest(form.encode() + value.tobytes())

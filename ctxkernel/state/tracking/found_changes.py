@@ -77,6 +77,8 @@ class FoundChanges:
     """Names that were not compared, and what they held before and after, as far as it is known."""
     told: set[str] = field(default_factory=set[str])
     """Those of them that are known not to have changed."""
+    prints: dict[str, str] = field(default_factory=dict[str, str])
+    """The fingerprints that names had before, as far as they were packed anew."""
     parts: set[str] = field(default_factory=set[str])
     """Labels of shared objects and classes whose content differs."""
 

@@ -24,6 +24,8 @@ from ctxkernel.core.reflection import SEQUENCES, class_of, is_any, loaded
 from ctxkernel.core.replay import PACKED
 from ctxkernel.core.state_names import LABELS, SHARED
 from ctxkernel.state.base.namespace import NOTHING
+from ctxkernel.state.tracking.array_nodes import Buffer
+from ctxkernel.state.tracking.chunk_addresses import chunks_of
 from ctxkernel.state.tracking.fingerprints import DRAWN, LIVE
 from ctxkernel.state.tracking.late_changes import OwnContent
 from ctxkernel.state.types.arrays import block_of
@@ -40,8 +42,6 @@ _MOST_LARGE = 200
 _LONG = 0.005
 """Seconds of a pack from which on names in it are packed with it at once."""
 _MOST_MEMBERS = 100
-CHUNK = 4 * 1024 * 1024
-"""Bytes of a large buffer that are hashed and stored as one."""
 
 
 @dataclass(slots=True)
@@ -79,6 +79,10 @@ class Group:
     """Makes them where none was asked for yet …"""
     by_data: bool = False
     """… and whether other runs compare the group by its data instead."""
+    is_stale: bool = False
+    """Whether something that it refers to has changed since its fingerprints were made."""
+    buffer: Buffer | None = None
+    """Of a large shared array: its memory."""
     slow: set[str] = field(default_factory=set[str])
     """While the key is empty: the names that took too long to be packed by themselves …"""
     contents: dict[str, OwnContent] = field(default_factory=dict[str, OwnContent])
@@ -398,15 +402,3 @@ def is_shareable(obj: Any) -> bool:
     return (
         is_any(class_of(obj), ("pandas", "Index"), ("pandas.api.extensions", "ExtensionArray")) and obj.dtype != object
     )
-
-
-def chunks_of(view: memoryview, expired: Expired = never) -> tuple[str, ...]:
-    """Return the addresses of the chunks of a buffer. Raises OutOfTime."""
-    return tuple(chunk_address(view[at : at + CHUNK], expired) for at in range(0, view.nbytes, CHUNK))
-
-
-def chunk_address(chunk: memoryview, expired: Expired = never) -> str:
-    """Return the address of a chunk. Raises OutOfTime."""
-    if expired():
-        raise OutOfTime
-    return f"x{xxh3_128_hexdigest(chunk)}"

@@ -21,6 +21,7 @@ from ctxkernel.core.timeline_events import NONE
 from ctxkernel.state.base.namespace import NOTHING, Hidden, Variable, some_of, weak_reference
 from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.cell_names import Transform
+from ctxkernel.state.tracking.fingerprints import LIVE
 from ctxkernel.state.tracking.found_changes import FoundChanges, Pending
 from ctxkernel.state.tracking.groups import Group, Moment, PackPiece, distinct, is_pack_of, print_of
 from ctxkernel.state.tracking.late_changes import OpenChange, OwnContent, content_of
@@ -171,7 +172,6 @@ class PackedVariables:
             self._groups[name] = group
             if (variable := self._variables.get(name)) is not None:
                 variable.turn = self.turn
-                variable.visible = fingerprints.array_fingerprint(self._value(name))
         self._prints.give(group, piece)
         return group
 
@@ -288,10 +288,7 @@ class PackedVariables:
             one = moment.pieces.get(label)
             return None if one is None else (one.key, one.packed.labels)
 
-        text = ""
-        if not by_bytes:
-            visible = fingerprints.array_fingerprint(self._value(name))
-            text = visible.hex() or self._prints.of(piece, moment).get(name, "")
+        text = "" if by_bytes else self._prints.of(piece, moment).get(name, "")
         return content_of((piece.key, piece.packed.labels), find, text)
 
     def _known_content(self, group: Group) -> OwnContent | None:
@@ -301,10 +298,7 @@ class PackedVariables:
             one = self._groups.get(label)
             return None if one is None or not one.key else (one.key, one.labels)
 
-        name = group.names[0]
-        variable = self._variables.get(name)
-        text = variable.visible.hex() if variable is not None else ""
-        return content_of((group.key, group.labels), find, text or group.text_of(name))
+        return content_of((group.key, group.labels), find, group.text_of(group.names[0]))
 
     def _take_pieces(self, moment: Moment, old: Mapping[str, Group], found: FoundChanges) -> None:
         """Take in the pieces of a moment."""
@@ -319,6 +313,7 @@ class PackedVariables:
                 continue
             if not altered.isdisjoint(piece.packed.labels):  # its fingerprints have those of other content in them
                 altered.update(piece.names)
+                found.prints |= {name: before.text_of(name) for name in piece.names}
                 self._prints.give(before, piece)
             before.seconds, before.hashing = piece.seconds, piece.hashing
             # Or it was not stored when it was packed.
@@ -344,6 +339,7 @@ class PackedVariables:
         unchanged = self._unchanged(piece.names, moment.first, old)
         there = {name: group for name in piece.names if (group := self._groups.get(name) or old.get(name))}
         prints = {name: group.text_of(name) for name, group in there.items() if name not in unchanged}
+        found.prints |= prints
         self._store(piece)
         now = self._keep(piece)
         # One content may be written in two ways; attributes that follow from others are in no fingerprint.
@@ -436,23 +432,28 @@ class PackedVariables:
         shared = {group.names[0]: group.labels for name, group in self._groups.items() if name.startswith(SHARED)}
         while more := {one for one, held in shared.items() if not labels.isdisjoint(held)} - labels:
             labels |= more
-        for name, variable in list(self._variables.items()):
+        users: dict[str, bool] = {}  # name → whether it stands for such a class
+        for name, variable in self._variables.items():
             group = self._groups.get(name)
             if variable.atom is not NOTHING or group is None or labels.isdisjoint(group.labels):
                 continue
-            value = self._value(name)
-            held = labels & set(group.labels)
-            of_class = is_kind(class_of(value), type) and self.packer.part_of(next(iter(held)))
-            if all(label.startswith(CLASS) for label in held) and of_class is not value:
+            held, value = labels & set(group.labels), self._value(name)
+            of_class = is_kind(class_of(value), type) and self.packer.part_of(next(iter(held))) is value
+            if of_class or not all(label.startswith(CLASS) for label in held):
+                users[name] = of_class
+        late = {name for name in users if self._variables[name].turn != self.turn}  # not packed now
+        moment = self._moment(self._pack_seconds * DEFERRED_SHARE)
+        for names in self.whole_groups((*sorted(late), *sorted(labels - found.parts - found.prints.keys()))):
+            found.prints |= self._prints.renew(self._groups[names[0]], moment)
+        for name, of_class in users.items():
+            group, before = self._groups[name], found.prints.get(name, "")
+            if of_class and name in late:
+                group.prints[name] = self._prints.of_label(next(iter(labels.intersection(group.labels))))
+            if name in found.changed or name in found.added or name in found.open:
                 continue
-            if variable.turn != self.turn:  # it was not packed now
-                group.prints[name] = self._prints.of_label(next(iter(held))) if of_class is value else ""
-            if name in found.changed or name in found.added:
-                continue
-            visible = fingerprints.array_fingerprint(value)
-            if not visible or visible != variable.visible:
+            # It may hold none of what differs: a frame of a part of an array.
+            if not before or before.startswith(LIVE) or before != group.text_of(name):
                 self._change(name, found)
-            variable.visible = visible
 
     def _rebind(self, name: str) -> None:
         variable = self._variables[name]
@@ -483,8 +484,9 @@ class PackedVariables:
         return f"still being compared: {some_of(unknown)}" if unknown else ""
 
     def _text_before(self, variable: Variable) -> str:
-        info = variable.info or (self._info(variable.atom) if variable.atom is not NOTHING else None)
-        return info.repr if info is not None else ""
+        if variable.info is not None:
+            return variable.info.repr
+        return self._info(variable.atom).repr if variable.atom is not NOTHING else ""
 
     def _info(self, value: object) -> TypeInfo:
         return describe(value, self.settings.repr_chars, self.packer.module)

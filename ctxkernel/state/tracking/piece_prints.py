@@ -6,14 +6,16 @@ These are compared by their content only where their bytes differ, and in other 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ctxkernel.core.collector import without_collector
 from ctxkernel.core.dataclasses import dataclass
-from ctxkernel.core.reflection import AttributePlan, class_of
-from ctxkernel.core.state_names import CLASS
+from ctxkernel.core.reflection import AttributePlan, class_of, is_any
+from ctxkernel.core.state_names import CLASS, SHARED
 from ctxkernel.state.tracking import fingerprints
+from ctxkernel.state.tracking.array_nodes import Buffer, buffer_in_stream
 from ctxkernel.state.tracking.groups import Group, Moment, PackPiece
 from ctxkernel.state.tracking.stream_trees import Node, TooLarge, values_of
 from ctxkernel.state.types.packer import Packer
@@ -35,15 +37,20 @@ class PiecePrints:
 
     def give(self, group: Group, piece: PackPiece) -> None:
         """Give a group the fingerprints of its piece."""
-        packed, group.make_prints = piece.packed, None
+        packed, group.prints, group.make_prints, group.is_stale = piece.packed, {}, None, False
         group.by_data = self._is_by_data(piece)
+        group.buffer = _buffer_of(piece)
         if not group.by_data:
             group.prints = self.of(piece)
             return
-        shared = {label: self.of_label(label) for label in packed.labels}
-        sizes = [one.nbytes for one in packed.buffers]
-        make = functools.partial(self._make, packed.stream, sizes, piece.chunks, shared.__getitem__)
-        group.prints, group.make_prints = {}, make
+        try:
+            shared = {label: self.of_label(label) for label in packed.labels}
+        except TooLarge:
+            return
+        known = {label: self._known_buffer(label) for label in packed.labels}
+        memory = _Buffers(piece.chunks, [one.nbytes for one in packed.buffers], known.get)
+        make = functools.partial(self._make, packed.stream, shared.__getitem__, memory)
+        group.make_prints = make
 
     def of(self, piece: PackPiece, moment: Moment | None = None) -> dict[str, str]:
         """Return fingerprints of the names of a piece; none if it is too large.
@@ -52,14 +59,39 @@ class PiecePrints:
         """
         if self._is_large(piece):
             return {}
-        packed = piece.packed
-        shared = self.of_label if moment is None else functools.partial(self._in_moment, moment)
-        return self._make(packed.stream, [one.nbytes for one in packed.buffers], piece.chunks, shared)
+        packed, shared, known = piece.packed, self.of_label, self._known_buffer
+        if moment is not None:
+            shared, known = functools.partial(self._in_moment, moment), functools.partial(_buffer_in, moment)
+        memory = _Buffers(piece.chunks, [one.nbytes for one in packed.buffers], known)
+        if not self._is_by_data(piece):
+            memory.held, memory.living = packed.buffers, self.packer.part_of
+        return self._make(packed.stream, shared, memory)
+
+    def renew(self, group: Group, moment: Moment) -> dict[str, str]:
+        """Make the fingerprints of a group anew after something that it refers to changed; return those before.
+
+        A group that cannot be packed at this moment has none then.
+        """
+        piece = None
+        if not group.by_data and (moment.seconds is None or group.seconds <= moment.seconds):
+            if group.names[0] not in moment.pieces:
+                moment.pack([group.names], join=False)
+            piece = moment.pieces.get(group.names[0])
+        if piece is None or piece.names != group.names:
+            group.prints, group.make_prints, group.is_stale = {}, None, True
+            return {}
+        before = {name: group.text_of(name) for name in group.names}
+        group.prints = self.of(piece, moment)
+        return before
 
     def of_label(self, label: str) -> str:
-        """Return the fingerprint of a shared object."""
+        """Return the fingerprint of a shared object. Raises TooLarge where it is not known."""
         group = self.groups.get(label)
-        return group.text_of(label) or group.key.hex() if group is not None else label
+        if group is None:
+            return label
+        if group.is_stale:
+            raise TooLarge
+        return group.text_of(label) or group.key.hex()
 
     def hidden(self, label: str) -> frozenset[str]:
         """Return the attributes of instances of a class that follow from the others: of cached properties."""
@@ -84,22 +116,25 @@ class PiecePrints:
             return label
         return self.of(piece, moment).get(label, "") or piece.key.hex()
 
+    def _known_buffer(self, label: str) -> Buffer | None:
+        group = self.groups.get(label)
+        return group.buffer if group is not None else None
+
     @without_collector()
-    def _make(
-        self, stream: bytes, sizes: list[int], chunks: tuple[tuple[str, ...], ...], shared: Callable[[str], str]
-    ) -> dict[str, str]:
+    def _make(self, stream: bytes, shared: Callable[[str], str], memory: _Buffers) -> dict[str, str]:
         size = len(stream)
         if size > _MOST_FIGURE or (size > fingerprints.COMPARED_BYTES and fingerprints.FIGURE not in stream):
             return {}
         try:
-            trees = values_of(stream, sizes, chunks)
+            trees = values_of(stream, memory.sizes, memory.chunks)
         except Exception:  # a stream that only its maker can read: nothing is known then
             return {}
         make = functools.partial(
             fingerprints.content_fingerprint,
-            buffers=chunks,
+            buffers=memory.chunks,
             shared=shared,
             hidden=self.hidden,
+            memory=memory,
             budget=fingerprints.NodeBudget(),
         )
         figures = _Figures(make)
@@ -110,6 +145,54 @@ class PiecePrints:
             return make(tree, part=figures.text_of)
 
         return {name: text_of(tree) for name, tree in trees.items()}
+
+
+@dataclass(slots=True)
+class _Buffers:
+    """Finds the memory of the arrays and blocks that the nodes of a pack stand for."""
+
+    chunks: Sequence[Sequence[str]]
+    """Of each of its buffers, the addresses of the chunks …"""
+    sizes: Sequence[int]
+    """… and the size in bytes."""
+    known: Callable[[str], Buffer | None]
+    """Gives the memory of a large shared array, by its label."""
+    held: Sequence[memoryview] = ()
+    """The buffers; none if they may have changed since they were packed …"""
+    living: Callable[[str], Any] | None = None
+    """… as the object with a label may: this gives it."""
+
+    def __call__(self, root: Node) -> Buffer | None:
+        """Return the memory that a node stands for; None where that is not known."""
+        if root.made == "shared":
+            return self._shared(root.args[0])
+        at: Any = root.args[0] if root.made in ("array", "memory_block") else None
+        if not isinstance(at, int):
+            return buffer_in_stream(root)
+        return Buffer(self.held[at] if self.held else None, self.sizes[at], self.chunks[at])
+
+    def _shared(self, label: str) -> Buffer | None:
+        known, one = self.known(label), self.living(label) if self.living is not None else None
+        if one is None or not is_any(class_of(one), ("numpy", "ndarray")):
+            return known
+        ndarray: Any = sys.modules["numpy"].ndarray
+        plain = ndarray.view(one, ndarray)
+        flat = plain if plain.flags.c_contiguous else plain.T
+        return Buffer(flat, plain.nbytes, known.chunks if known is not None and known.size == plain.nbytes else ())
+
+
+def _buffer_in(moment: Moment, label: str) -> Buffer | None:
+    piece = moment.pieces.get(label)
+    return _buffer_of(piece) if piece is not None else None
+
+
+def _buffer_of(piece: PackPiece) -> Buffer | None:
+    """Return the memory of a large shared array."""
+    buffers = piece.packed.buffers
+    [name, *others] = piece.names
+    if others or len(buffers) != 1 or not name.startswith(SHARED):
+        return None
+    return Buffer(None, buffers[0].nbytes, piece.chunks[0])
 
 
 class _Figures:
