@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from ctxkernel.kernel.execution import page_hashes
 from ctxkernel.kernel.execution.page_hashes import Memory
-from ctxkernel.state.tracking import groups
-from ctxkernel.state.tracking.groups import chunks_of
+from ctxkernel.state.tracking import chunk_addresses
+from ctxkernel.state.tracking.chunk_addresses import chunks_of
 from ctxkernel.state.types.parts import Unfinished
 
 CHUNK = 64 * 1024
@@ -28,7 +28,7 @@ SIZE = 20 * CHUNK
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Watch small memory, too."""
-    for module in (page_hashes, groups):
+    for module in (page_hashes, chunk_addresses):
         monkeypatch.setattr(module, "CHUNK", CHUNK)
     monkeypatch.setattr(page_hashes, "LEAST", CHUNK)
 
@@ -49,7 +49,7 @@ def view_of(array: Any) -> memoryview:
 def hashed(memory: Memory, view: memoryview, monkeypatch: pytest.MonkeyPatch) -> int:
     """Look at memory; returns how many chunks were hashed for it."""
     seen: list[int] = []
-    plain = groups.chunk_address
+    plain = chunk_addresses.chunk_address
     with monkeypatch.context() as patched:
         patched.setattr(page_hashes, "chunk_address", lambda *args: (seen.append(1), plain(*args))[1])
         assert memory.chunks(view) == chunks_of(view)
