@@ -24,6 +24,7 @@ from ctxkernel.core.state_names import (
     is_of_result,
 )
 from ctxkernel.kernel.execution.cell import CellRequest
+from ctxkernel.kernel.execution.cell_sources import give_sources
 from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.replay.notebook_outputs import captured_outputs
 from ctxkernel.state.ambient import LIBRARY_ATTRIBUTES, LIBRARY_CALLS, PARTS, SHELL_CALLBACKS, WIDGETS, Ambient, passive
@@ -329,9 +330,15 @@ class LiveState:
                 self._session.shell.push({name: value}, interactive=False)
                 setattr(hook, name, namespace[name])
 
-    def continue_numbers(self) -> None:
-        """Give the next prompt a number after all results, also those of an earlier kernel, to keep them all."""
-        shell = self._session.shell
+    def continue_cells(self, execution_id: str | None) -> None:
+        """Give the next prompt a number after all results, also those of an earlier kernel, to keep them all.
+
+        The functions that were loaded get the sources of their cells, which lead to an execution.
+        """
+        shell, packer = self._session.shell, self._session.packer
+        path = reversed(self._session.loop.log.path(execution_id))
+        give_sources(shell, packer.code_files, ((one.statement_id, one.source) for one, _ in path))
+        packer.code_files.clear()
         skipped = max(0, 1 + max(self._outputs, default=0) - shell.execution_count)
         shell.execution_count += skipped
         for listed in (shell.history_manager.input_hist_parsed, shell.history_manager.input_hist_raw):

@@ -346,7 +346,7 @@ class Returning:
         self.live.adopt_copies(before, fetched.values)
         if job.resumable is not None:
             session.configuration.recall(job.resumable.marks)
-        self.live.continue_numbers()
+        self.live.continue_cells(job.target.execution_id)
         if prepared.plan.rerun:
             self._make_again(prepared.plan, alive, done)
         done.lost |= {name: why for name, why in prepared.plan.lost.items() if name in done.lost}

@@ -329,7 +329,9 @@ class CodeParts(StreamConstructors):
     def code(self, version: tuple[int, int], data: bytes) -> Any:
         """Return a code object. Raises ValueError for one of another Python."""
         _same_version(version)
-        return marshal.loads(data)  # noqa: S302 - as trusted as the pickle that it stands in
+        made: types.CodeType = marshal.loads(data)  # noqa: S302 - as trusted as the pickle that it stands in
+        self.packer.code_files.add(made.co_filename)
+        return made
 
     def code_from(self, version: tuple[int, int], args: tuple[Any, ...]) -> Any:
         """Return a code object from its parts."""

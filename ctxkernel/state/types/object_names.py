@@ -189,6 +189,8 @@ class ObjectNames:
     is_handle: Callable[[object], bool] = lambda _: False
 
     def __post_init__(self) -> None:
+        self.code_files: set[str] = set()
+        """File names of the code objects that were loaded."""
         self.own_modules: dict[str, OwnModule] = {}
         """Modules of the user's own, by name: files in his folder."""
         self.references = ById()
