@@ -264,6 +264,11 @@ FRESH = [
     "d = {'x': a}",
     "with open('data.txt', 'w') as file:\n    _ = file.write('1')",
     "data = open('data.txt').read()",
+    "import io, pandas as pd, sqlite3\ntable = pd.read_csv(io.StringIO('a,b\\n1,2'))",
+    "buffer = io.BytesIO()\nnp.save(buffer, a)\n_ = buffer.seek(0)\nagain = np.load(buffer)",
+    "given = io.StringIO('a,b\\n1,2')",
+    "_ = given.seek(0)\nrows = len(pd.read_csv(given))\n_ = given.seek(0)",
+    "with sqlite3.connect(':memory:') as db:\n    one = db.execute('select 1').fetchone()\ndel db",
 ]
 
 

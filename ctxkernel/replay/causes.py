@@ -82,6 +82,10 @@ _FILES = re.compile(
     r"(?:.*\.)?(?:open|read_\w+|load|loadtxt|genfromtxt|fromfile|memmap|imread|loadmat|read_text|read_bytes|ExcelFile|HDFStore|connect|File"
     r"|load_\w+|iterdir|glob|rglob|listdir|scandir|walk)"
 )
+_MEMORY = frozenset(("StringIO", "BytesIO"))
+"""Files in memory …"""
+_IN_MEMORY = ":memory:"
+"""… and the name of such a database."""
 _NETWORK = re.compile(
     r"(?:requests|httpx|urllib(?!\.(?:parse|error)\b)|urllib3|aiohttp)\..*|(?:.*\.)?(?:urlopen|urlretrieve|fetch_\w+)"
 )
@@ -237,6 +241,8 @@ class _Walk:
                 value = self._value(node.value)
                 for target in node.targets:
                     self._assign(target, value)
+                    if isinstance(target, ast.Name) and self._is_memory(node.value):
+                        self._meaning[target.id] = self._dotted(node.value)
             case ast.AnnAssign():
                 if node.value is not None:
                     self._assign(node.target, self._value(node.value))
@@ -428,8 +434,15 @@ class _Walk:
             return self._note("input")
         for cause, pattern in _TABLE:
             if pattern.fullmatch(dotted):
-                return self._note(cause)
+                in_memory = cause == "file" and any(map(self._is_memory, call.args[:1]))
+                return NONE if in_memory else self._note(cause)
         return self._function(dotted)
+
+    def _is_memory(self, node: ast.expr) -> bool:
+        """Return whether an expression is a file or the name of a database in memory."""
+        if isinstance(node, ast.Constant):
+            return node.value == _IN_MEMORY
+        return isinstance(node, ast.Call | ast.Name) and self._dotted(node).rpartition(".")[2] in _MEMORY
 
     def _function(self, name: str) -> Causes:
         """Return the causes in a function of the namespace, and in those that it calls."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import io
 import os
 import re
 import sys
@@ -376,6 +377,11 @@ class CellReader:
         source, values = _TIMED.sub("", source), dict(self._values(self._tracker.read.intersection(ran)))
         dotted = {name: dotted_name(value) for name, value in values.items()}
         dotted = {name: one for name, one in dotted.items() if one and not one.startswith("__main__.")}
+        dotted |= {
+            name: f"io.{class_of(value).__name__}"
+            for name, value in values.items()
+            if type(value) in (io.StringIO, io.BytesIO)
+        }
         data = {name for name, value in values.items() if is_data(class_of(value))} - read_cell(source).replaced
         if _MOVES_WORD.search(source):
             modules = {name for name, one in dotted.items() if one == "os"}
