@@ -184,8 +184,11 @@ def _texts(name: str, value: ast.expr) -> Iterator[tuple[str, str]]:
 
 _ATOMS = Classes(int, float, bool, complex, type(None), type, range, slice)
 _LISTS = Classes(list, tuple, set, frozenset)
-_NOT_SEARCHED = frozenset({"IPython", "ipykernel", "pandas"})
-"""Packages whose objects are not searched. IPython's `exit` refers to the shell, and so to a thousand objects."""
+_NOT_SEARCHED = frozenset(
+    {"IPython", "ipykernel", "pandas", "matplotlib", "mpl_toolkits", "scipy", "sklearn", "statsmodels"}
+)
+"""Packages whose objects hold no secrets, or not by name, and lead far: a figure has thousands of objects in it, and
+IPython's `exit` refers to the shell."""
 
 
 def _entries(name: str, value: Any, depth: int) -> Iterable[tuple[str, Any]]:
