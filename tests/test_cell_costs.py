@@ -265,3 +265,36 @@ def test_an_array_of_a_background_job_is_found_wherever_a_value_holds_it(made: s
     others = packer.adopt([("shared:found", id(array), "ndarray")], [notebook.namespace["held"]])
 
     assert packer.part_of(others.get("shared:found", "shared:found")) is array
+
+
+TOGETHER = {
+    "a figure and its axes": "fig, ax = plt.subplots(2, 2)",
+    "axes that were returned, and a part of them": "first = plt.subplots(2, 2)[1]; second = first[0, 0].figure",
+    "two names of one object": "first = second = [[1]]",
+    "a list and its item": "first = [[1], [2]]; second = first[1]",
+    "an instance and what it holds": "first = Own([1]); second = first.held",
+}
+
+
+@pytest.mark.parametrize("cell", TOGETHER.values(), ids=TOGETHER)
+def test_names_that_a_cell_gives_to_parts_of_one_object_are_packed_once_together(
+    monkeypatch: pytest.MonkeyPatch, cell: str
+):
+    """Each by itself, and then together, would be three packs of a figure."""
+    own = "class Own:\n    def __init__(self, held): self.held = held\n"
+    notebook = Notebook(own + "import matplotlib\nmatplotlib.use('agg')\nimport matplotlib.pyplot as plt")
+    notebook.run("made = plt.subplots()")
+
+    packed: list[set[str]] = []
+    pack = type(notebook.tracker.packer).pack
+    monkeypatch.setattr(
+        type(notebook.tracker.packer),
+        "pack",
+        lambda self, values, **more: (packed.append({*values}), pack(self, values, **more))[1],
+    )
+    notebook.run(cell)
+
+    assert [names for names in packed if names & {"fig", "ax", "first", "second"}] in (
+        [{"fig", "ax"}],
+        [{"first", "second"}],
+    )
