@@ -84,3 +84,13 @@ def test_another_part_makes_another_fingerprint(kind):
 
     assert alone[0] != alone[1]
     assert shared[0] != shared[1]
+
+
+def test_texts_as_keys_and_texts_as_values_make_different_fingerprints():
+    """A dict whose keys are all texts is written in a way of its own."""
+    packer = Packer({"__name__": "__main__"})
+    values = [{"a": "c", 1: 2}, {"a": 1, "c": 2}, {"c": 1, "a": 2}, {"a": 2, "c": 1}, {"a": "c"}, ["a", "c"]]
+    found = [prints({"held": [one]}, packer)["held"] for one in values]
+
+    assert len({*found}) == len(values)
+    assert "" not in found

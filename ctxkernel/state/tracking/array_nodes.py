@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -104,3 +105,12 @@ def as_array(view: Node, find: FindBuffer) -> Node | None:
             if strides == _strides(shape, step, fortran=fortran):
                 return named("array")(tuple(buffer.chunks), kind, shape, fortran, writeable)
     return None
+
+
+def is_default_fill(content: bytes, kind: Any) -> bool:
+    """Return whether the content of a fill value is that which NumPy gives masked arrays of its type."""
+    numpy: Any = sys.modules["numpy"]
+    with contextlib.suppress(Exception), numpy.errstate(all="ignore"):  # NumPy's own: its default overflows small types
+        masked = numpy.ma.MaskedArray(numpy.empty(0, numpy.dtype(kind)))
+        return content == numpy.asarray(masked.fill_value, masked.dtype).tobytes()
+    return False

@@ -7,8 +7,6 @@ how a set is ordered, which texts are one object, what a library keeps in caches
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import functools
 import itertools
 import marshal
@@ -28,6 +26,7 @@ from ctxkernel.state.tracking.array_nodes import (
     FindBuffer,
     as_array,
     buffer_in_stream,
+    is_default_fill,
     is_part,
     objects_of,
 )
@@ -157,6 +156,15 @@ Hidden = Callable[[str], frozenset[str]]
 _NO_CONTENT = frozenset(
     ("__dict__", "__weakref__", "__firstlineno__", "__static_attributes__", "__annotate_func__", "__annotate__")
 )
+_SPECIAL = frozenset(
+    (
+        *("shared", "identical", "array", "memory_block", "machine_values", "live", "database", "file", "code"),
+        *("code_from", "make_class", "dask._expr.Expr._reconstruct", "remembering", "cached_property", "function"),
+    )
+)
+"""Constructors whose arguments are written in a way of their own."""
+_MOST_KEYS = 100
+"""Keys of the largest dict whose keys are written together, and remembered."""
 _VALUES = frozenset(("builtins.slice",))
 """Immutable objects of which it makes no difference whether two are one: blocks of frames have them."""
 _NUMBERS = frozenset((bool, int, float, complex, type(None)))
@@ -219,7 +227,14 @@ class _Walker:
         if kind is tuple:
             out += b"(%d;" % len(one)
             return iter(one)
-        if kind in (set, frozenset):
+        if isinstance(one, Node):
+            if one.made in _VALUES:
+                return self.node(one)
+            if not self.exact and (objects := objects_of(one)) is not None:
+                return self.visit(objects, class_of(objects))
+            if self.resolve is not None and one.made == "shared":
+                return self.stored(one.args[0])
+        elif kind in (set, frozenset):
             if self.exact and len(one) > 1:
                 raise TooLarge
             out += b"{%d;" % len(one)
@@ -227,36 +242,36 @@ class _Walker:
                 return iter(one)
             out += b"".join(sorted(map(self.alone, one)))
             return None
-        if isinstance(one, type):
+        elif isinstance(one, type):
             return self.type_of(one)
-        if getattr(one, "made", "") in _VALUES:
-            return self.node(one)
-        if not self.exact and (objects := objects_of(one)) is not None:
-            return self.visit(objects, class_of(objects))
-        if self.resolve is not None and getattr(one, "made", "") == "shared":
-            return self.stored(one.args[0])
         again = self.seen.get(id(one))
         if again is not None:
             out += b"R%d;" % again
             return None
         if kind is memoryview:
-            out += "".join(self.buffers[int(bytes(one).split()[1])]).encode()
+            number = int(bytes(cast("memoryview", one)).split()[1])
+            out += "".join(self.buffers[number]).encode()
             return None
         self.seen[id(one)] = len(self.seen)
-        if kind is bytearray:
-            out += b"B%d:" % len(one) + one
-            return None
+        return self.node(one) if isinstance(one, Node) else self.container(one)
+
+    def container(self, one: Any) -> Iterator[Any] | None:
+        out, kind = self.out, class_of(one)
+        if kind is dict:
+            if len(one) <= _MOST_KEYS and (keys := _written_keys(tuple(one))):
+                out += b"K%d;" % len(one) + keys
+                return iter(one.values())
+            out += b"D%d;" % len(one)
+            return itertools.chain.from_iterable(one.items())
         if kind is list:
             if set(map(type, one)) <= _NUMBERS:  # without references: a number is written out where it stands
                 out += b"L%d;" % len(one) + marshal.dumps(one, 2)
                 return None
             out += b"[%d;" % len(one)
             return iter(one)
-        if kind is dict:
-            out += b"D%d;" % len(one)
-            return itertools.chain.from_iterable(one.items())
-        if isinstance(one, Node):
-            return self.node(one)
+        if kind is bytearray:
+            out += b"B%d:" % len(one) + one
+            return None
         if self.exact:
             raise TooLarge
         out += f"?{kind.__name__}:{one!r}".encode("utf-8", "replace")
@@ -293,7 +308,9 @@ class _Walker:
 
     def inner(self) -> _Walker:
         """Return a walker for a part that counts by itself."""
-        return dataclasses.replace(self, out=bytearray(), seen={}, made=[], alive="")
+        made = _Walker(self.buffers, self.shared, self.hidden, self.most, memory=self.memory, part=self.part)
+        made.texts, made.count = self.texts, self.count
+        return made
 
     def take(self, inner: _Walker) -> bytes:
         """Return the hash of what a walker wrote."""
@@ -329,7 +346,7 @@ class _Walker:
         out += f"N{one.made};".encode("utf-8", "replace")
         if self.exact and one.label:
             out += b"%d;" % self.number(f"{CLASS}{one.label}")
-        match one.made:
+        match one.made if one.made in _SPECIAL else "":
             case "shared" | "identical":
                 out += b"%d;" % self.number(one.args[0])
                 return None
@@ -366,18 +383,21 @@ class _Walker:
         one = (as_array(one, self.memory) if one.made == "array_view" else None) or one
         inner = self.inner()
         if one.made in ARRAYS:
-            at = int(one.made == "machine_values")
-            rest: Any = one.args
-            if one.made != "array_view" and class_of(rest[at]) is not bytes:
-                told: Any = self.buffers[rest[at]] if class_of(rest[at]) is int else rest[at]
-                inner.out += "".join(told).encode()
-                rest = rest[:at] + rest[at + 1 :]
-            inner.walk((rest, *(self.visible(one, state) for state in one.state)))
+            self.write_array(inner, one)
         else:
             inner.walk_all(inner.node_itself(one) or iter(()))
         self.made.append(one)
         digest = self.take(inner).hex()
         return f"{inner.alive or 'xxh3:'}{digest}"
+
+    def write_array(self, inner: _Walker, one: Node) -> None:
+        at = int(one.made == "machine_values")
+        rest: Any = one.args
+        if one.made != "array_view" and class_of(rest[at]) is not bytes:
+            told: Any = self.buffers[rest[at]] if class_of(rest[at]) is int else rest[at]
+            inner.out += "".join(told).encode()
+            rest = rest[:at] + rest[at + 1 :]
+        inner.walk((rest, *(self.visible(one, state) for state in one.state)))
 
     def class_of(self, one: Node) -> Iterator[Any]:
         _, meta, name, path, bases, *_ = one.args
@@ -404,7 +424,10 @@ class _Walker:
             if own:
                 return {key: value for key, value in members.items() if class_of(key) is not str or key not in hidden}
             content = {key: members[key] for key in _content_keys(hidden, tuple(members))}
-            return {key: one for key, one in content.items() if not (key in _MADE_BY_READING and _is_made(key, one))}
+            for key in _MADE_BY_READING & content.keys():
+                if _is_made(key, content[key]):
+                    del content[key]
+            return content
 
         return shown(state)
 
@@ -413,6 +436,12 @@ def _written(one: Any) -> bytes:
     kind = class_of(one)
     text = f"{one:x}" if kind is int else repr(one)  # a long int has no other text
     return f"{kind.__name__[0]}{len(text)}:{text};".encode("utf-8", "replace")
+
+
+@functools.lru_cache(5000)
+def _written_keys(keys: tuple[Any, ...]) -> bytes:
+    """Return the keys of a dict; empty where one is no text."""
+    return b"".join(map(_written, keys)) if all(class_of(key) is str for key in keys) else b""
 
 
 _CONSTANTS: dict[bool | None, bytes] = {one: _written(one) for one in (None, False, True)}
@@ -434,16 +463,8 @@ def _is_made(name: str, value: Any) -> bool:
     xarray makes empty attributes, and a masked array of NumPy the fill value of its type.
     """
     if name == "_fill_value" and getattr(value, "made", "") == "array" and class_of(value.args[0]) is bytes:
-        return _is_default_fill(*value.args[:2])
+        return is_default_fill(*value.args[:2])
     return value in (None, {})
-
-
-def _is_default_fill(content: bytes, kind: Any) -> bool:
-    numpy: Any = sys.modules["numpy"]
-    with contextlib.suppress(Exception), numpy.errstate(all="ignore"):  # NumPy's own: its default overflows small types
-        masked = numpy.ma.MaskedArray(numpy.empty(0, numpy.dtype(kind)))
-        return content == numpy.asarray(masked.fill_value, masked.dtype).tobytes()
-    return False
 
 
 def _class_name(one: Node) -> str:
