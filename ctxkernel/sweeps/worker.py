@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import platform
+import queue
 import secrets
 import shutil
 import sys
@@ -252,7 +253,7 @@ class WorkerKernel:
         begun = time.monotonic()
         while True:
             reply: dict[str, Any] = {}
-            with contextlib.suppress(Exception):  # the queue's Empty
+            with contextlib.suppress(queue.Empty):
                 reply = client.get_shell_msg(timeout=_POLL_SECONDS)
             if reply and reply["parent_header"].get("msg_id") == msg_id:
                 if reply["content"]["status"] != "ok":
@@ -290,7 +291,7 @@ class WorkerKernel:
         for sweep, one in list(_kept.items()):
             if one is self:
                 del _kept[sweep]
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # each of the three: it has ended already
             import psutil
 
             for child in psutil.Process(self._pid()).children(recursive=True):

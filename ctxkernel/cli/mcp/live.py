@@ -162,7 +162,7 @@ class LiveKernel:
         if self._client is not None:
             self._client.stop_channels()
         if self._own is not None:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # it has died already
                 await self._own.shutdown_kernel()
         for reply in self._replies.values():
             reply.cancel()

@@ -105,15 +105,19 @@ class Noting:
 class FileReads:
     """Finds the files that a cell read. There is one in a process: it replaces `open`.
 
-    `own()` returns the path of the log, and `before_write` is called with the path of each file that a cell is about
-    to open for writing.
+    `own()` returns the path of the log. `before_write` is called with the path of each file that a cell is about to
+    open for writing, and `on_fault` with its exceptions.
     """
 
     def __init__(
-        self, own: Callable[[], str | None] = lambda: None, before_write: Callable[[str], object] = lambda _: None
+        self,
+        own: Callable[[], str | None] = lambda: None,
+        before_write: Callable[[str], object] = lambda _: None,
+        on_fault: Callable[[Exception], object] = lambda _: None,
     ) -> None:
         self._own = own
         self._before_write = before_write
+        self._on_fault = on_fault
         self._on = False
         self._read: dict[str, None] = {}
         self._written: set[str] = set()
@@ -223,8 +227,12 @@ class FileReads:
         path = _path(args[0] if args else kwargs.get("file"))
         if path is None:
             return
-        with contextlib.suppress(Exception):
+        try:
             self._before_write(path)
+        except ValueError:  # it is no path, as `open` will say
+            return
+        except Exception as fault:  # the file is written all the same
+            self._on_fault(fault)
         if path in self._read and path not in self._written and path not in self._before:
             status = self._unchanged(path)
             if status is not None:

@@ -339,7 +339,7 @@ def _split(
         if not fork():
             _work(store, writer, job, pipe, seconds, name)
     except BaseException as fault:
-        with contextlib.suppress(BaseException):
+        with contextlib.suppress(BaseException):  # the kernel has closed the pipe: nobody reads the fault
             os.write(pipe, b"0\n" + json.dumps({"fault": _reason(fault)}).encode())
     finally:
         os._exit(0)
