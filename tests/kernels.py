@@ -36,7 +36,7 @@ class Ran:
         return self.reply["status"]
 
     def stream(self, name: str) -> str:
-        """All text of one stream."""
+        """Return all text of one stream."""
         return "".join(o["text"] for o in self.outputs if o["type"] == "stream" and o["name"] == name)
 
     @property

@@ -27,7 +27,7 @@ SAFE_LINK = re.compile(r"(?:https?://|mailto:|#|[\w./%-]*(?:$|[#?]))", re.IGNORE
 
 
 def renderers() -> list[Callable[[str], str]]:
-    """What turns Markdown into HTML, with raw HTML and every target allowed."""
+    """Return what turns Markdown into HTML, with raw HTML and every target allowed."""
     mistune = pytest.importorskip("mistune")
     plugins = ["table", "strikethrough", "footnotes", "task_lists", "url", "def_list"]
     renderer = mistune.HTMLRenderer(escape=False, allow_harmful_protocols=True)

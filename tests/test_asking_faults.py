@@ -76,7 +76,7 @@ def test_after_every_error_and_every_cut_the_next_ask_works(tmp_path: Path, caps
 
 
 def stalled(bench: Bench) -> bool:
-    """Whether the server has said all that it says before it stalls."""
+    """Return whether the server has said all that it says before it stalls."""
     return bool(bench.server.requests) and bench.server.requests[-1].body is not None
 
 

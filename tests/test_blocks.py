@@ -34,12 +34,12 @@ FRAME = pd.DataFrame(
 
 
 def shown(target: object, lod: int = 0, tokens: int = 2_000, basis: Any = None) -> Rendered:
-    """A rendering as a view has it."""
+    """Return a rendering as a view has it."""
     return open_named(target, {"df": target}, Settings()).render(RenderRequest(lod, "0:0", tokens, basis))
 
 
 def tables(rendered: Rendered) -> list[Any]:
-    """The tables of a rendering."""
+    """Return the tables of a rendering."""
     return [block for block in blocks_of(rendered.text, rendered.rows) if block["kind"] == "table"]
 
 
@@ -210,7 +210,7 @@ def test_a_line_that_was_masked_stays_text():
 
 
 def grouped(lod: int, **targets: Any) -> tuple[Turns, Any]:
-    """A group over views of some targets."""
+    """Return a group over views of some targets."""
     turns = real(**targets)
     turns.run(f"g = group(*[view(one) for one in ({', '.join(targets)},)], tokens=2000, lod={lod})")
     return turns, turns.namespace["g"]

@@ -628,7 +628,7 @@ def _command_lines() -> str:
 
 
 def _listens_elsewhere(port: int) -> bool:
-    """Whether the port answers on an address of this machine that is not loopback."""
+    """Return whether the port answers on an address of this machine that is not loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.settimeout(2)
         return probe.connect_ex(("127.0.0.2", port)) == 0 if sys.platform == "linux" else False
@@ -653,7 +653,7 @@ def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def findings(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, str]]:
-    """What the doctor said, by name."""
+    """Return what the doctor said, by name."""
     capsys.readouterr()
     main(["doctor", "--json"])
     return {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}

@@ -46,7 +46,7 @@ def fleet(tmp_path: Path) -> Path:
 
 
 def names_in(text: str) -> list[str]:
-    """The symbols of a map that shows each in a line of its own."""
+    """Return the symbols of a map that shows each in a line of its own."""
     return re.findall(r"^(?:class )?([a-z_]+\.[\w.]+)(?=\(| = |$| — )", text, re.MULTILINE)
 
 

@@ -39,7 +39,7 @@ def display(mime: str, data: Any, name: str = "out1") -> Artifact:
 
 
 def added(**names: str) -> NamespaceDiff:
-    """A diff that says of each name `type repr`."""
+    """Return a diff that says of each name `type repr`."""
     return NamespaceDiff(added={name: TypeInfo(*text.split(" ", 1)) for name, text in names.items()})
 
 

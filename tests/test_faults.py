@@ -87,7 +87,7 @@ def run_all(kernel: RunningKernel, *cells: str):
 
 
 def shown(kernel: RunningKernel, command: str) -> str:
-    """What a reading command shows."""
+    """Return what a reading command shows."""
     return kernel.run(command).data[-1]["text/plain"]
 
 

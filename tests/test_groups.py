@@ -20,7 +20,7 @@ from ctxkernel.testing import FakeSource, Turns
 
 
 def real(**names: Any) -> Turns:
-    """A loop with real sources and real estimates of tokens."""
+    """Return a loop with real sources and real estimates of tokens."""
     turns = Turns()
     graph = turns.loop.graph
     graph.open_source = lambda target: open_named(target, turns.namespace)
@@ -34,7 +34,7 @@ def long_text(lines: int = 400) -> io.StringIO:
 
 
 def two(tokens: int = 600) -> Turns:
-    """A loop in which `g` is a group over the long texts `a` and `b`, made in one statement each."""
+    """Return a loop in which `g` is a group over the long texts `a` and `b`, made in one statement each."""
     turns = real(one=long_text(), other=long_text())
     turns.run("a, b = view(one), view(other)")
     turns.run(f"g = group(a, b, tokens={tokens}, lod=0)")

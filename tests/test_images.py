@@ -60,7 +60,7 @@ def display(data: Any, name: str = "out1", mime: str = "image/png") -> Artifact:
 
 
 def with_images(turn: Turn, shown: Sequence[Sequence[str]]) -> Turn:
-    """The turn whose executions displayed these images."""
+    """Return the turn whose executions displayed these images."""
     path: list[tuple[Statement, Execution]] = []
     for (statement, execution), images in zip(turn.history, shown, strict=True):
         artifacts = tuple(display(data, f"out{n}") for n, data in enumerate(images, 1))

@@ -24,7 +24,7 @@ from ctxkernel.store.log.session import SessionReader
 
 
 def timeline(kernel):
-    """All statements of the kernel's run."""
+    """Return all statements of the kernel's run."""
     return json.loads(kernel.run("%ctx timeline --json").stdout)["statements"]
 
 

@@ -36,7 +36,7 @@ PAPER = "# Intro\n\ntext\n\n## Results of 2021\n\nmore\n"
 
 
 def looking(path: Path, code: str) -> Turns:
-    """A loop in which `h` is a running view of a file."""
+    """Return a loop in which `h` is a running view of a file."""
     turns = Turns()
     turns.loop.graph.open_source = lambda target: open_named(target, turns.namespace)
     turns.namespace["path"] = str(path)

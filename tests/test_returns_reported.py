@@ -52,7 +52,7 @@ def run_all(kernel, cells):
 
 
 def is_true(kernel, expression: str) -> bool:
-    """Whether an expression is true in the kernel; one that raises is not."""
+    """Return whether an expression is true in the kernel; one that raises is not."""
     try:
         return kernel.evaluate(f"bool({expression})") == "True"
     except AssertionError:

@@ -61,7 +61,7 @@ def pl() -> Any:
 
 
 def mixed(pl: Any) -> Any:
-    """A frame with a column of each kind that is shown in its own way."""
+    """Return a frame with a column of each kind that is shown in its own way."""
     return pl.DataFrame(
         {
             "n": [1, None, 3],

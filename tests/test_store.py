@@ -277,7 +277,7 @@ def test_a_command_that_skips_a_damaged_session_for_an_older_one_says_so(tmp_pat
 
 
 def stored_deltas(reader: SessionReader) -> list[tuple[DeltaItem, ...]]:
-    """The delta feed of each turn, oldest first."""
+    """Return the delta feed of each turn, oldest first."""
     feeds = [json.loads(row["deltas"]) for row in reader.rows("endings", "1 ORDER BY seq")]
     return [tuple(DeltaItem(**item) for item in feed) for feed in feeds]
 

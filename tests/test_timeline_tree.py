@@ -36,7 +36,7 @@ from ctxkernel.testing.fake_loop import count_words
 
 
 def log_of(*edges):
-    """A log of finished executions, `("s2.1", "s1.1")` each: what, and after what."""
+    """Return a log of finished executions, `("s2.1", "s1.1")` each: what, and after what."""
     log = StatementLog()
     for number, (execution_id, parent) in enumerate(edges):
         sid = execution_id.partition(".")[0]

@@ -84,7 +84,7 @@ def pixels(data: str) -> tuple[int, int] | None:
 
 
 def is_whole(raw: bytes) -> bool:
-    """Whether an image has its end: of a PNG, whether all its chunks are there and have the right checksums."""
+    """Return whether an image has its end: of a PNG, whether all its chunks are there and have the right checksums."""
     if raw.startswith(b"\xff\xd8\xff"):
         return raw.rstrip(b"\0\r\n").endswith(b"\xff\xd9")
     if raw.startswith(b"RIFF"):

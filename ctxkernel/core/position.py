@@ -62,7 +62,7 @@ class Position(HandleFunctions):
         self.names.follow(statement.statement_id, execution.state_diff)
 
     def _on_path(self, execution_id: str) -> bool:
-        """Whether an execution that ended leads to HEAD."""
+        """Return whether an execution that ended leads to HEAD."""
         if self._passed is None:
             self._passed = {execution.execution_id for _, execution in self._history}
         return execution_id in self._passed

@@ -241,7 +241,7 @@ def run_cells(page: Page) -> None:
 
 
 def notebook_of(bundles: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """A notebook of somebody else's: hostile texts in cells, outputs, metadata."""
+    """Return a notebook of somebody else's: hostile texts in cells, outputs, metadata."""
     cells = []
     for number, (name, data) in enumerate(bundles.items()):
         outputs = [

@@ -25,7 +25,7 @@ CELLS = [
 
 
 def widget_of(cell: Locator) -> Locator:
-    """The live handle in the output of a cell."""
+    """Return the live handle in the output of a cell."""
     return cell.locator(".ctxk-live")
 
 

@@ -176,7 +176,7 @@ class LiveKernel:
 
     @property
     def is_own(self) -> bool:
-        """Whether the kernel was started here, so that no front end shows it."""
+        """Return whether the kernel was started here, so that no front end shows it."""
         return self._own is not None
 
     @property

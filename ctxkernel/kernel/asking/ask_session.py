@@ -119,7 +119,7 @@ class AskSession:
 
     @property
     def off(self) -> bool:
-        """Whether no model may be asked now."""
+        """Return whether no model may be asked now."""
         return self._session.settings.mode == "off"
 
     def consented(self, ask: Ask, request: Projection) -> bool:
@@ -286,7 +286,7 @@ class AskSession:
 
     @property
     def stopped(self) -> bool:
-        """Whether the stop button was pressed while the newest cell ran, even if the cell caught the interrupt."""
+        """Return whether the user pressed stop while the newest cell ran, also if the cell caught the interrupt."""
         return self._session.interrupts.seen
 
     async def run(self, action: Action, code: str, observe: Observe) -> Execution:

@@ -88,14 +88,14 @@ class FileStates(Part):
 
     @property
     def on(self) -> bool:
-        """Whether returns restore files."""
+        """Return whether returns restore files."""
         return self.settings.files == "restore"
 
     # -- as a part of the state -----------------------------------------------------------------
 
     @property
     def active(self) -> bool:
-        """Whether the part is on, or was when an earlier state was taken."""
+        """Return whether the part is on, or was when an earlier state was taken."""
         return self.on or self._follows
 
     def stamp(self) -> object:

@@ -48,12 +48,12 @@ class Sentence:
 
     @property
     def begins(self) -> bool:
-        """Whether it begins as a sentence does."""
+        """Return whether it begins as a sentence does."""
         return not self.text.lstrip(_BEFORE_WORD)[:1].islower()
 
     @property
     def ends(self) -> bool:
-        """Whether it ends as a sentence does, and has at least three words."""
+        """Return whether it ends as a sentence does, and has at least three words."""
         return self.text.rstrip(_AFTER_END)[-1:] in (".", "!", "?", "。") and self.text.count(" ") >= 2
 
 

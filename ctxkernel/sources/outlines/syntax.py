@@ -244,7 +244,7 @@ class _Walk:
         comments.append(comment)
 
     def _counts(self, node: Any, parent: str, above: str) -> bool:
-        """Say whether a node of a type that may be shown is one that is."""
+        """Return whether a node of a type that may be shown is one that is."""
         kind = node.type
         if kind in ("variable_declarator", "assignment_expression"):
             value = node.child_by_field_name("value") or node.child_by_field_name("right")

@@ -77,7 +77,7 @@ class Part:
 
     @property
     def loaded(self) -> bool:
-        """Whether there is anything to capture."""
+        """Return whether there is anything to capture."""
         return (not self.needs or self.needs in sys.modules) and bool(self.active)
 
     def default(self) -> Any:

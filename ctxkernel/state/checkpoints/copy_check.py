@@ -103,7 +103,7 @@ def unfaithful(
 
 
 def _of_users(packer: Packer, packed: Packed) -> bool:
-    """Say whether the class of an unproven object is the user's own."""
+    """Return whether the class of an unproven object is the user's own."""
     modules = {class_module(class_of(one)) for one, _ in packed.unproven}
     return packer.module in modules or not modules.isdisjoint(packer.own_modules)
 

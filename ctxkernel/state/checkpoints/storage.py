@@ -126,7 +126,7 @@ class Storage:
         return unfaithful(self.packer, packed, values, handles=self.handle, forked=forked, bounded=bounded)
 
     def _only_here(self, names: Iterable[str]) -> bool:
-        """Say whether a background job would hang where it packs one of these names."""
+        """Return whether a background job would hang where it packs one of these names."""
         return any(name in self.never_forked or _needs_threads(self.value(name)) for name in names)
 
     def recipe(self, chunks: Sequence[str], into: Any = None) -> str:
@@ -291,7 +291,7 @@ def _with_bases(piece: PackPiece, old: Unit | None) -> Iterator[tuple[str, memor
 
 
 def _needs_threads(obj: object) -> bool:
-    """Say whether the library of an object uses threads to store it, so that a fork of this process hangs."""
+    """Return whether the library of an object uses threads to store it, so that a fork of this process hangs."""
     return class_module(class_of(obj)).partition(".")[0] in _THREADED
 
 

@@ -284,7 +284,7 @@ class SessionStore:
 
     @property
     def requests_sent(self) -> bool:
-        """Whether any request of this session was sent to a model, by this kernel or an earlier one."""
+        """Return whether any request of this session was sent to a model, by this kernel or an earlier one."""
         query = """SELECT 1 FROM receipts r LEFT JOIN responses a ON a.receipt_id = r.id
             WHERE coalesce(a.status, '') != ? LIMIT 1"""
         return bool(self._writer.find(query, rows.NOT_SENT))
