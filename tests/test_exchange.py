@@ -605,7 +605,6 @@ MARKDOWN_NOTEBOOK = '# Study\n\n```python tags=["parameters"]\nn = 3\n```\n\n```
 
 @pytest.mark.parametrize(("name", "text"), [("study.py", PERCENT), ("study.md", MARKDOWN_NOTEBOOK)])
 def test_a_text_notebook_is_run_and_imported(name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    pytest.importorskip("jupytext")
     path = tmp_path / name
     path.write_text(text)
 

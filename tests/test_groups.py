@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -227,7 +228,7 @@ def test_a_group_whose_members_a_damaged_session_lost_is_an_empty_one():
 
 @pytest.mark.parametrize("kind", ["file", "image in memory"])
 def test_a_group_has_the_text_of_a_picture_only_and_no_line_that_promises_one(kind: str, tmp_path):
-    image = pytest.importorskip("PIL.Image").new("RGB", (400, 300), (9, 90, 200))
+    image = import_module("PIL.Image").new("RGB", (400, 300), (9, 90, 200))
     image.save(tmp_path / "plot.png")
     turns = real(target=str(tmp_path / "plot.png") if kind == "file" else image)
     turns.run("p = view(target)")
@@ -239,8 +240,7 @@ def test_a_group_has_the_text_of_a_picture_only_and_no_line_that_promises_one(ki
 
 
 def test_what_a_picture_would_take_of_a_share_goes_to_the_text():
-    pytest.importorskip("PIL.Image")
-    pyplot = pytest.importorskip("matplotlib.figure")
+    pyplot = import_module("matplotlib.figure")
     figure = pyplot.Figure()
     axes = figure.add_subplot()
     for n in range(30):

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -603,7 +604,7 @@ def test_a_red_check_is_in_the_report():
 
 def test_the_real_sdk_sends_exactly_these_bytes():
     """The receipt is that of the wire: the SDK's own serialisation of the dict gives the same body."""
-    httpx2 = pytest.importorskip("httpx2")
+    httpx2 = import_module("httpx2")
     import anthropic
 
     sent: list[bytes] = []

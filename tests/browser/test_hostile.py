@@ -292,7 +292,6 @@ def test_an_output_that_cannot_be_drawn_says_so_and_is_no_error_for_jupyterlab(d
 
 
 def test_hostile_texts_stay_text_in_notebook_7(lab: Any, context: BrowserContext, messages: Any):
-    pytest.importorskip("notebook", reason="of the extra [test]")
     page = context.new_page()
     watch = Watch(page)
     lab.write("seven.ipynb", CELLS)
