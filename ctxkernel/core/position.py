@@ -93,7 +93,7 @@ class Position(HandleFunctions):
 
     @property
     def next_event_id(self) -> str:
-        """The id that the next event of the open statement has. Raises RuntimeError where none is open."""
+        """Return the id that the next event of the open statement has. Raises RuntimeError where none is open."""
         if self._recording is None:
             raise RuntimeError("no statement is open; an event belongs to one")
         return f"{self._recording}:{len(self.log.records.get(self._recording, ())) + 1}"

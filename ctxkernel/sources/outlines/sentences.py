@@ -58,7 +58,7 @@ class Sentence:
 
 
 def sentences_of(lines: Iterable[tuple[int, str]]) -> list[Sentence]:
-    """Return the sentences of lines, given with their numbers; a word that a line end parts is joined."""
+    """Return the sentences of lines, given with their numbers; a word that is hyphenated at a line end is joined."""
     words: list[str] = []
     at: list[int] = []
     for number, line in lines:
@@ -70,7 +70,7 @@ def sentences_of(lines: Iterable[tuple[int, str]]) -> list[Sentence]:
                 at.append(number)
     starts = [0] if words else []
     for end in range(1, len(words)):
-        # A number that begins a sentence counts it.
+        # A number at the beginning of a sentence is its number in a list (`1. First …`), and does not end it.
         if not words[end][0].islower() and _ends(words[end - 1], counts=starts[-1] == end - 1):
             starts.append(end)
     return [
