@@ -103,7 +103,7 @@ class Tree:
         return sum(json.loads(text)) + self._orphans + alive
 
     def busy(self) -> bool:
-        """Whether a process that the kernel started still runs."""
+        """Return whether a process that the kernel started still runs."""
         self._reap()
         return any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in self._others())
 

@@ -40,7 +40,7 @@ class Digester:
         self.hash.update(data)
 
     def met(self, value: object) -> bool:
-        """Whether `value` was written before; if so, a reference was written now."""
+        """Return whether `value` was written before; if so, a reference was written now."""
         number = self.seen.get(id(value))
         if number is not None:
             self.text("ref", number)

@@ -41,7 +41,7 @@ def _after(result: Any) -> None:
                 continue
             try:
                 state["pickler"].dumps(value)
-            except Exception:
+            except Exception:  # dill cannot store it: the variable is left out, and counted
                 state["bad"][name] = id(value)
                 del values[name]
         _dump(values, path)

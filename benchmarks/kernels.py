@@ -153,7 +153,7 @@ class Kernel:
     def stop(self) -> None:
         """End the process."""
         self.client.stop_channels()
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # it has ended
             self.manager.shutdown_kernel(now=True)
 
 

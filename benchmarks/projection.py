@@ -47,7 +47,7 @@ class Question(NamedTuple):
     answer: tuple[str, ...]
 
     def answered(self, blocks: list[dict[str, Any]]) -> bool:
-        """Whether all texts of the answer are in one block of the kinds, or in one row of such a table."""
+        """Return whether all texts of the answer are in one block of the kinds, or in one row of such a table."""
         for block in blocks:
             if block["kind"] in self.kinds:
                 parts = block["text"].splitlines() if block["kind"] in TABLES else [block["text"]]

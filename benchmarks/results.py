@@ -52,7 +52,7 @@ class Figure:
 
     @property
     def reached(self) -> bool | None:
-        """Whether the aim is reached; None without an aim, or without the peer that the aim needs."""
+        """Return whether the aim is reached; None without an aim, or without the peer that the aim needs."""
         if self.aim is None:
             return None
         found = self.ratio if self.aim.of == "ratio" else self.value

@@ -35,7 +35,7 @@ def keep(executed: Path, notebook: Path) -> None:
 
 
 def shown(folder: Path, cell_id: str) -> str:
-    """All text that a cell showed."""
+    """Return all text that a cell showed."""
     cells = nbformat.read(folder / "done.ipynb", as_version=4).cells
     cell = next(cell for cell in cells if cell.id == cell_id)
     return "\n".join(output.get("text", "") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)

@@ -328,7 +328,7 @@ def session_case(rng: random.Random, user: User) -> str:
     path = place.session
     # The first kinds read the file as SQLite does, which must not meet an endless view of an earlier change.
     for kind in sorted(rng.random() for _ in range(rng.choice([1, 1, 1, 2, 4]))):
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # an earlier change may leave nothing that this one can change
             if kind < 0.6:
                 told.append(mutations.change_field(rng, path, place.work))
             elif kind < 0.68:
@@ -343,7 +343,7 @@ def session_case(rng: random.Random, user: User) -> str:
                 target = path.parent if suffix == "/.." else path.with_name(path.name + suffix)
                 told.append(mutations.foreign(rng, target, place.work))
     if rng.random() < 0.15:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # a changed file may not be signed
             sign_session(path)
             told.append("trusted by word")
     user.reads(rng)

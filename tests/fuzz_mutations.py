@@ -185,7 +185,7 @@ def _reseal(connection: sqlite3.Connection, table: str, where: str, key: tuple[A
     columns = schema.COLUMNS[table][:-2]
     found = connection.execute(f"SELECT {', '.join(columns)} FROM {table} WHERE {where}", key).fetchone()
     if found is not None:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # values that no row can have keep the checksum that no longer fits
             *_, checksum, _ = rows.with_signature([(table, found)], lambda *_: None).rows[0][1]
             connection.execute(f"UPDATE {table} SET hash = ? WHERE {where}", (checksum, *key))
 

@@ -83,7 +83,7 @@ def batch(action: Action) -> str:
 
 
 def sent_with(events: History, project: Callable[[History], Projection]) -> list[HistoryEvent]:
-    """The events with the digests of the requests that had their states; `project` projects a history."""
+    """Return the events with the digests of the requests that had their states; `project` projects a history."""
     out: list[HistoryEvent] = []
     for event in events:
         if isinstance(event, Context):
@@ -295,7 +295,7 @@ Law = Callable[[History, Sequence[Property]], None]
 
 
 def recorded(history: History) -> list[HistoryEvent]:
-    """The events of a history, each once, without the condensations that were withdrawn."""
+    """Return the events of a history, each once, without the condensations that were withdrawn."""
     first: dict[str, HistoryEvent] = {}
     withdrawn: set[str] = set()
     for event in history:
@@ -397,7 +397,7 @@ def forgotten_is_gone(history: History, properties: Sequence[Property]) -> None:
 
 
 def loops(events: History) -> list[list[str]]:
-    """The ids of each tool loop that began with thinking."""
+    """Return the ids of each tool loop that began with thinking."""
     found: list[list[str]] = []
     inside = False
     for event in events:
@@ -412,7 +412,7 @@ def loops(events: History) -> list[list[str]]:
 
 
 def sound(events: History) -> HistoryReport:
-    """What repair would say, but for ids that come again: a view shows those, and a projection tells them apart."""
+    """Return what repair would say, except of repeated ids: a view shows those, a projection tells them apart."""
     found = report(events)
     return HistoryReport(
         found.missing_outputs,

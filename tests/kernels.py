@@ -36,7 +36,7 @@ class Ran:
         return self.reply["status"]
 
     def stream(self, name: str) -> str:
-        """All text of one stream."""
+        """Return all text of one stream."""
         return "".join(o["text"] for o in self.outputs if o["type"] == "stream" and o["name"] == name)
 
     @property
@@ -111,7 +111,7 @@ class RunningKernel:
             if left <= 0:
                 raise TimeoutError(f"no idle within {timeout} s after: {source[:200]!r}")
             if answer is not None:
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(queue.Empty):  # the cell has not asked yet
                     client.get_stdin_msg(timeout=0.05)
                     client.input(answer)
             try:
@@ -270,5 +270,5 @@ def starter(default_folder: Path) -> Iterator[StartKernel]:
 
     yield start
     for kernel in running:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # the test has killed it
             kernel.stop()

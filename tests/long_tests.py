@@ -10,6 +10,7 @@ import re
 from fnmatch import translate
 
 LONG = {
+    "test_returned_libraries.py::test_quantities_belong_to_the_registry*": "none: a registry takes seconds",
     "test_affected.py::test_a_file_that_later_cells_changed*[1-*replaces]": "the other kinds of files",
     "test_affected.py::test_a_file_that_later_cells_changed*[1-*reads and writes]": "the other kinds of files",
     "test_affected.py::test_a_file_that_later_cells_changed*[2-a database]": "the other kinds of files",

@@ -110,7 +110,7 @@ def tests_of(module: Path) -> list[str]:
 
 
 def survives(folder: Path, tests: list[str], seconds: float) -> bool:
-    """Say whether all tests pass against the package in a folder. One that does not end has noticed."""
+    """Return whether all tests pass against the package in a folder. One that does not end has noticed."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *tests]
     env = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     try:

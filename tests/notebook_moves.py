@@ -24,7 +24,7 @@ def run_all(desk: Any, name: str, cells: list[str], *more: str) -> Any:
 
 
 def mark(desk: Any, index: int) -> Locator:
-    """The mark of a cell."""
+    """Return the mark of a cell."""
     return desk.cell(index).locator(".ctxk-mark")
 
 
@@ -56,7 +56,7 @@ def press(page: Page, *keys: str) -> None:
 
 
 def labels(desk: Any) -> list[str]:
-    """What a screen reader says of the marks."""
+    """Return what a screen reader says of the marks."""
     return desk.page.eval_on_selector_all(
         ".jp-NotebookPanel:not(.lm-mod-hidden) .ctxk-mark:not([hidden])", "all => all.map(el => el.ariaLabel)"
     )

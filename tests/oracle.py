@@ -179,7 +179,7 @@ class Kernel:
 
         def wait() -> None:
             go.wait()
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # a program's own fault: its cells show what came of it
                 action()
 
         thread = threading.Thread(target=wait, daemon=True)
@@ -516,7 +516,7 @@ class Bench:
             raise RuntimeError(f"the program that warms up failed: {outcome.failure.text()}")
         for name in modules:
             if name not in sys.modules and name != "helper":
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(Exception):  # it is imported later then, by the program that needs it
                     importlib.import_module(name)
         _hide_own_modules()
         from ctxkernel.state.base.own_modules import loaded_own_modules

@@ -680,12 +680,12 @@ class Program:
 
     @property
     def unstored(self) -> bool:
-        """Whether something in it has no stored form."""
+        """Return whether something in it has no stored form."""
         return any(not row.stored for row in self.rows)
 
     @property
     def threads(self) -> bool:
-        """Whether it has threads that a forked process would lack."""
+        """Return whether it has threads that a forked process would lack."""
         return any(
             "Executor" in step.source or "threading" in step.source for step in self.steps if isinstance(step, Cell)
         )

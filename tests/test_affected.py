@@ -981,7 +981,7 @@ def test_a_re_run_of_the_affected_cells_gives_what_a_re_run_of_all_gives(bench, 
 
 @pytest.fixture(scope="module")
 def ran_needlessly() -> list[bool]:
-    """Whether a cell ran needlessly, for each example."""
+    """Return whether a cell ran needlessly, for each example."""
     return []
 
 

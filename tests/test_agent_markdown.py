@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from html.parser import HTMLParser
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -27,8 +28,8 @@ SAFE_LINK = re.compile(r"(?:https?://|mailto:|#|[\w./%-]*(?:$|[#?]))", re.IGNORE
 
 
 def renderers() -> list[Callable[[str], str]]:
-    """What turns Markdown into HTML, with raw HTML and every target allowed."""
-    mistune = pytest.importorskip("mistune")
+    """Return what turns Markdown into HTML, with raw HTML and every target allowed."""
+    mistune = import_module("mistune")
     plugins = ["table", "strikethrough", "footnotes", "task_lists", "url", "def_list"]
     renderer = mistune.HTMLRenderer(escape=False, allow_harmful_protocols=True)
     made: list[Any] = [mistune.create_markdown(renderer=renderer, plugins=plugins)]

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import types
 import warnings
+from importlib import import_module
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,7 @@ from ctxkernel.state import ambient
 from ctxkernel.state.ambient import PARTS, UNKNOWN, Ambient, NotRestored, Part, generators, register
 from ctxkernel.state.ambient.process import Environment, ProcessList, WarningFilters
 
-np = pytest.importorskip("numpy")
+np = import_module("numpy")
 
 
 @pytest.fixture(autouse=True)
@@ -58,8 +59,8 @@ def test_values_are_plain_and_can_be_pickled():
             return all(map(plain, value))
         return value is None or type(value) in (bool, int, float, str, bytes)
 
-    pytest.importorskip("matplotlib")
-    pytest.importorskip("pandas")
+    import_module("matplotlib")
+    import_module("pandas")
     for name, value in Ambient().capture().items():
         assert plain(value), name
         assert pickle.loads(pickle.dumps(value)) == value
@@ -314,9 +315,9 @@ def test_a_warning_s_category_that_is_gone_is_left_out():
 
 
 def test_options_of_libraries_come_back():
-    matplotlib = pytest.importorskip("matplotlib")
-    pandas = pytest.importorskip("pandas")
-    sklearn = pytest.importorskip("sklearn")
+    matplotlib = import_module("matplotlib")
+    pandas = import_module("pandas")
+    sklearn = import_module("sklearn")
     state = Ambient()
     values = state.capture()
     first = dict(matplotlib.rcParams)
@@ -343,7 +344,7 @@ def test_options_of_libraries_come_back():
 
 def test_a_function_in_the_options_of_pandas_comes_back():
     """A format also in a new process; of any other function a new process says that it is gone."""
-    pandas = pytest.importorskip("pandas")
+    pandas = import_module("pandas")
     state = Ambient()
     first = state.capture()
     pandas.options.display.float_format = "{:.1f}".format
@@ -366,7 +367,7 @@ def test_a_function_in_the_options_of_pandas_comes_back():
 
 def test_options_of_xarray_come_back_without_a_warning():
     """xarray warns of an old option whenever it is set."""
-    xarray = pytest.importorskip("xarray")
+    xarray = import_module("xarray")
     part = next(one for one in PARTS if one.name == "xarray")
     first = part.capture()
     xarray.set_options(keep_attrs=True)
@@ -376,7 +377,7 @@ def test_options_of_xarray_come_back_without_a_warning():
 
 
 def test_a_list_in_rcparams_that_is_changed_in_place_is_noticed():
-    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib = import_module("matplotlib")
     state = Ambient()
     values = state.capture()
     matplotlib.rcParams["font.sans-serif"].insert(0, "Comic Sans MS")
@@ -387,7 +388,7 @@ def test_a_list_in_rcparams_that_is_changed_in_place_is_noticed():
 
 
 def test_a_library_that_was_not_loaded_then_gets_what_it_began_with():
-    matplotlib, pandas, numpy = map(pytest.importorskip, ("matplotlib", "pandas", "numpy"))
+    matplotlib, pandas, numpy = map(import_module, ("matplotlib", "pandas", "numpy"))
     state = Ambient()
     state.capture()
     matplotlib.rcParams["figure.dpi"] = 33
@@ -402,7 +403,7 @@ def test_a_library_that_was_not_loaded_then_gets_what_it_began_with():
 @pytest.mark.parametrize("library", ["matplotlib", "pandas", "numpy", "sklearn", "scipy.special"])
 def test_the_first_options_of_a_library_are_those_that_it_is_loaded_with(library):
     """In a process of its own: here they may have been changed."""
-    pytest.importorskip(library)
+    import_module(library)
     code = f"""
 import warnings; warnings.simplefilter("ignore")
 from ctxkernel.state.ambient import PARTS, first_value
@@ -418,7 +419,6 @@ for one in PARTS:
 
 def test_a_new_process_gets_the_backend_of_matplotlib_that_cells_chose(start_kernel):
     """With the inline one, which closes figures after each cell, the next cell would find none."""
-    pytest.importorskip("matplotlib")
     first = start_kernel()
     first.run("import matplotlib; matplotlib.use('agg'); import matplotlib.pyplot as plt")
     first.run("x = 1")
@@ -437,7 +437,7 @@ def test_a_new_process_gets_the_backend_of_matplotlib_that_cells_chose(start_ker
 
 def test_figures_are_shown_after_a_return_to_before_the_first_one(monkeypatch: pytest.MonkeyPatch):
     """`interactive`, without which none is, is switched on when the first is drawn; from then on it comes back."""
-    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib = import_module("matplotlib")
     pyplot = types.ModuleType("matplotlib.pyplot")
     pyplot._backend_mod = None  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", pyplot)
@@ -459,7 +459,7 @@ def test_figures_are_shown_after_a_return_to_before_the_first_one(monkeypatch: p
 
 
 def test_ipython_s_settings_come_back():
-    shell_module = pytest.importorskip("IPython.core.interactiveshell")
+    shell_module = import_module("IPython.core.interactiveshell")
     from traitlets.config import Config
 
     known = shell_module.InteractiveShell.initialized()

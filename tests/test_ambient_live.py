@@ -14,6 +14,7 @@ import time
 import types
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -191,7 +192,7 @@ def test_loggers_of_an_imported_library_stay_as_its_import_configured_them(monke
 
 @pytest.fixture
 def plt():
-    pytest.importorskip("matplotlib").use("agg")
+    import_module("matplotlib").use("agg")
     import matplotlib.pyplot as plt
 
     plt.close("all")
@@ -253,7 +254,7 @@ def test_figures_of_another_process_are_named(plt):
 
 @pytest.fixture
 def widgets():
-    return pytest.importorskip("ipywidgets")
+    return import_module("ipywidgets")
 
 
 def test_values_of_widgets_go_back_and_forward_without_running_observers(widgets):
@@ -410,8 +411,8 @@ def test_what_an_output_widget_captured_is_in_the_state_before_the_front_end_say
 
 
 def test_arrays_in_widgets_go_back_as_the_same_objects(widgets):
-    np = pytest.importorskip("numpy")
-    traitlets = pytest.importorskip("traitlets")
+    np = import_module("numpy")
+    traitlets = import_module("traitlets")
 
     class Picture(widgets.DOMWidget):
         pixels = traitlets.Any()
@@ -631,7 +632,6 @@ def test_open_figures_go_back_and_forward_in_a_kernel(kernel):
 
 
 def test_widgets_go_back_and_forward_in_a_kernel(kernel):
-    pytest.importorskip("ipywidgets")
     kernel.run("import ipywidgets\nseen = []\nw = ipywidgets.IntSlider()")
     kernel.run("w.observe(seen.append, 'value')")
     kernel.run("w.value = 5")
@@ -647,7 +647,6 @@ def test_widgets_go_back_and_forward_in_a_kernel(kernel):
 
 def test_a_resumed_session_has_its_widgets(start_kernel):
     """A slider in a variable, one in another widget, and one that is only displayed."""
-    pytest.importorskip("ipywidgets")
     first = start_kernel()
     first.run("import ipywidgets as w\ns = w.IntSlider(value=3, description='alpha')\ns")
     first.run("box = w.VBox([w.FloatSlider(value=0.5), s])\ndisplay(w.Text('typed'))")
@@ -673,7 +672,6 @@ def test_a_resumed_session_has_its_widgets(start_kernel):
 
 def test_a_resumed_session_has_handles_in_containers_and_functions_of_interact(start_kernel):
     """The container refers to the widget of the handle; the function is made again by its cell, without a word."""
-    pytest.importorskip("ipywidgets")
     first = start_kernel()
     first.run("import ipywidgets as w\ndata = [1, 2]\nh = view(data)\nbox = w.VBox([w.Label('x' * 20), h])\nbox")
     first.run("@w.interact(power=(1, 3))\ndef show(power=1):\n    print(3 ** power)")

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, make_dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -263,7 +264,7 @@ def facts(n: int, folder: Path) -> Case:
 
 
 def variables(n: int, folder: Path) -> Case:
-    xarray = pytest.importorskip("xarray")
+    xarray = import_module("xarray")
     made = xarray.Dataset({f"v{at}": ("x", [1.0, 2.0]) for at in range(n)}, attrs={f"a{at}": at for at in range(n)})
     shown = [
         Counted("variables", r"^  v\d+ \(", n, named="variables"),
@@ -273,7 +274,7 @@ def variables(n: int, folder: Path) -> Case:
 
 
 def artists(n: int, folder: Path) -> Case:
-    figure = pytest.importorskip("matplotlib.figure").Figure()
+    figure = import_module("matplotlib.figure").Figure()
     axes = figure.subplots()
     for _ in range(n):
         axes.plot([1, 2])

@@ -41,7 +41,7 @@ class Session:
         self.due += 1
 
     def facts(self) -> Any:
-        """What the three handles are set to."""
+        """Return what the three handles are set to."""
         names = self.turns.namespace
         return [{key: one for key, one in names[name].digest().items() if key in FACTS} for name in "abg"]
 

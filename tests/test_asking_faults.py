@@ -76,7 +76,7 @@ def test_after_every_error_and_every_cut_the_next_ask_works(tmp_path: Path, caps
 
 
 def stalled(bench: Bench) -> bool:
-    """Whether the server has said all that it says before it stalls."""
+    """Return whether the server has said all that it says before it stalls."""
     return bool(bench.server.requests) and bench.server.requests[-1].body is not None
 
 
@@ -134,3 +134,20 @@ def test_wherever_the_kernel_dies_the_next_one_goes_on_and_its_ask_works(tmp_pat
     with capsys.disabled():
         table(rows, print)
     assert [row for row in rows if row[2] or not row[1].endswith("7")] == []
+
+
+def test_a_request_that_could_not_be_recorded_is_told_and_its_answer_is_shown(tmp_path: Path):
+    with bench_in(tmp_path) as bench:
+        bench.consent()
+        bench.kernel.run(
+            "store, real = get_ipython().kernel.ctx.store, None\n"
+            "def _find(execution_id):\n    del store._find\n    raise KeyError(execution_id)\n"
+            "store._find = _find"
+        )
+        bench.answers(say("four"))
+
+        ran = bench.ask("two and two?")
+
+        assert ran.status == "ok"
+        assert "Not all of a request to the model was stored" in ran.stderr
+        assert goes_on(bench) == ""

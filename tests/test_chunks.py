@@ -302,7 +302,7 @@ def test_a_mapping_outlives_its_store_and_its_file(folder, store):
     assert mapping == data
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 13), reason="a mapping holds no descriptor from 3.13 on")
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="run with Python 3.12: later, mappings hold none")
 def test_mappings_leave_descriptors_for_the_user(store, monkeypatch):
     monkeypatch.setattr(packs, "_MOST_MAPPINGS", 3)
     address = put(store, content(1, CHUNK))

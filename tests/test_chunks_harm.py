@@ -232,7 +232,7 @@ def test_a_small_disk_and_a_read_only_one(tmp_path):
     """A real ENOSPC at a put, in a child and at a dropping; then a real read-only mount."""
     command = f"mount -t tmpfs tmpfs {tmp_path}"
     if subprocess.run([*MOUNT, command], check=False, capture_output=True).returncode:
-        pytest.skip("mounting is not allowed here")
+        pytest.skip("run as root, or where users may mount: unshare -rm is refused here")
     disk = tmp_path / "disk"
     disk.mkdir()
     (tmp_path / "script.py").write_text(SMALL_DISK)

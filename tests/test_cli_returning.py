@@ -57,7 +57,7 @@ def session_of(notebook: Path) -> Path:
 
 
 def rows_of(path: Path) -> list[str]:
-    """All rows of a session, to see whether any was added."""
+    """Return all rows of a session, to see whether any was added."""
     with sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True) as connection:
         return list(connection.iterdump())
 
@@ -428,7 +428,7 @@ def test_a_stranger_s_session_is_not_resumed(tmp_path: Path, capsys):
 
 
 def path_of(*runs: tuple[str | None, str, str]) -> list[tuple[Statement, Execution]]:
-    """A path of (cell id, source, status)."""
+    """Return a path of (cell id, source, status)."""
     return [
         (
             Statement(f"s{n}", n, 0.0, source, cell_id=cell),

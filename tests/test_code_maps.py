@@ -8,6 +8,7 @@ import re
 import sys
 import time
 import tracemalloc
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def fleet(tmp_path: Path) -> Path:
 
 
 def names_in(text: str) -> list[str]:
-    """The symbols of a map that shows each in a line of its own."""
+    """Return the symbols of a map that shows each in a line of its own."""
     return re.findall(r"^(?:class )?([a-z_]+\.[\w.]+)(?=\(| = |$| — )", text, re.MULTILINE)
 
 
@@ -228,7 +229,7 @@ def test_until_all_was_read_the_map_says_how_much_was_and_names_what_is_exported
 )
 def test_the_symbols_that_matter_stand_in_a_thousand_tokens(name: str, expected: str, eager: None):
     """A first look is quick and small, and then the background reads the rest."""
-    source = opened(pytest.importorskip(name))
+    source = opened(import_module(name))
     began = time.thread_time()
     first = render(source, 1, tokens=1000).text
     seconds = time.thread_time() - began
@@ -243,7 +244,7 @@ def test_the_symbols_that_matter_stand_in_a_thousand_tokens(name: str, expected:
 
 @pytest.mark.long
 def test_a_map_of_all_of_a_large_package_takes_little_memory(eager: None):
-    source = opened(pytest.importorskip("sklearn"))
+    source = opened(import_module("sklearn"))
     tracemalloc.start()
     try:
         render(read_whole(source), 1, tokens=1000)
@@ -340,8 +341,6 @@ def test_a_folder_within_a_package_has_the_names_of_the_package(fleet: Path):
 
 
 def test_what_is_in_another_language_is_known_by_its_file():
-    pytest.importorskip("tree_sitter_typescript")
-
     names = ranked(
         {"app.ts": "import { Ship } from './ship';\nnew Ship();", "ship.ts": "export class Ship {}\nfunction x() {}"}
     )

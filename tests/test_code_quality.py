@@ -124,6 +124,19 @@ def borrowed_names(tree: ast.Module, modules: Container[str], members: set[str])
                 yield f"{node.lineno}: {owner}.{node.attr}"
 
 
+def test_a_docstring_of_a_function_begins_with_what_it_does():
+    """PEP 257: "Return whether …", as for any other value. The docstring of a field may begin with "Whether"."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {text.splitlines()[0]}"
+        for path in (ROOT / "ctxkernel").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if (text := ast.get_docstring(node) or "").startswith(("Whether ", "Say whether ", "Says whether "))
+    ]
+
+    assert found == []
+
+
 def test_no_module_uses_private_names_of_another():
     """What others use is public, and has a docstring."""
     trees = {

@@ -18,7 +18,7 @@ class Desk(Page):
     """A page whose person moves sliders."""
 
     def model(self, name: str) -> str:
-        """The id of the widget in a variable."""
+        """Return the id of the widget in a variable."""
         return str(self.kernel.evaluate(f"{name}.model_id")).strip("'")
 
     def move(self, model_id: str, **state: object) -> None:
@@ -32,11 +32,11 @@ class Desk(Page):
         self.client.shell_channel.send(self.client.session.msg("comm_msg", {"comm_id": model_id, "data": data}))
 
     def value(self, expression: str) -> Any:
-        """The value of an expression of plain values."""
+        """Return the value of an expression of plain values."""
         return eval(self.kernel.evaluate(expression))
 
     def new(self, before: int) -> list[tuple[str, str, str]]:
-        """The statements since there were `before`, but for those that name changed variables."""
+        """Return the statements since there were `before`, but for those that name changed variables."""
         return [one for one in self.statements()[before:] if not one[2].startswith("# outside a cell")]
 
 

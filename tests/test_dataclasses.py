@@ -30,7 +30,7 @@ def body(fields: list[tuple[bool, bool]], methods: set[str]) -> dict[str, Any]:
 
 
 def told(kind: Any, values: list[int], count: int) -> list[object]:
-    """What can be seen of two instances."""
+    """Return what can be seen of two instances."""
     names = [f"f{at}" for at in range(count)]
     one, two = (kind(**dict(zip(names, values[start:], strict=False))) for start in (0, 3))
     seen: list[object] = [one == two, one == one, one != two, one == 5, kind.__match_args__, kind.__hash__ is None]

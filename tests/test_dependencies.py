@@ -18,7 +18,7 @@ NAMES = ("a", "b", "c")
 
 
 def run(n: int, cell: str, reads: str = "", bound: str = "", **made: Any) -> CellRun:
-    """An execution: `reads` and `bound` are names of one letter, `made` their values."""
+    """Return an execution: `reads` and `bound` are names of one letter, `made` their values."""
     binds = [*made, *bound]
     return CellRun(f"s{n}.1", f"s{n}", cell, source=f"{reads}{made}", reads=[*reads], made=made, bound=binds)
 

@@ -19,7 +19,7 @@ Path = list[tuple[Statement, Execution]]
 def ran(
     n: int, source: str = "", *, cell: str | None = None, run: int = 1, **fields: Any
 ) -> tuple[Statement, Execution]:
-    """A statement with one execution."""
+    """Return a statement with one execution."""
     sid = f"s{n}"
     statement = Statement(sid, n, 0.0, source or f"cell {n}", kind=fields.pop("kind", "python"), cell_id=cell)
     return statement, Execution(f"{sid}.{run}", sid, None, 0.0, 1.0, "ok", **fields)

@@ -7,6 +7,7 @@ import io
 import json
 import time
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ def display(mime: str, data: Any, name: str = "out1") -> Artifact:
 
 
 def added(**names: str) -> NamespaceDiff:
-    """A diff that says of each name `type repr`."""
+    """Return a diff that says of each name `type repr`."""
     return NamespaceDiff(added={name: TypeInfo(*text.split(" ", 1)) for name, text in names.items()})
 
 
@@ -371,7 +372,7 @@ def shown(before: list[Artifact], after: list[Artifact], source: str = "", **mor
 
 
 def png(colour: tuple[int, int, int], size: tuple[int, int] = (40, 30), dot: tuple[int, int, int] | None = None) -> str:
-    image_module = pytest.importorskip("PIL.Image")
+    image_module = import_module("PIL.Image")
     image = image_module.new("RGB", size, colour)
     if dot is not None:
         image.putpixel((3, 3), dot)
@@ -430,7 +431,7 @@ def test_svg_figures_compare_by_their_drawing():
 
 
 def test_real_figures_of_matplotlib_are_the_same_twice():
-    plt = pytest.importorskip("matplotlib.pyplot")
+    plt = import_module("matplotlib.pyplot")
 
     def draw(form: str, height: float = 1.0) -> str:
         figure, axes = plt.subplots(figsize=(3, 2))
@@ -469,7 +470,7 @@ def test_frames_compare_by_cells():
 
 
 def test_a_real_frame_is_read_as_its_cells():
-    pd = pytest.importorskip("pandas")
+    pd = import_module("pandas")
     frame = pd.DataFrame({"a": [1.5, 2.0], "b": ["x <i>", "y"]}, index=["r", "s"])
     html = read_html(frame._repr_html_())
 
@@ -981,8 +982,8 @@ class Twice:
 
 
 def test_values_are_the_same_but_for_the_last_digits_of_floats():
-    np = pytest.importorskip("numpy")
-    pd = pytest.importorskip("pandas")
+    np = import_module("numpy")
+    pd = import_module("pandas")
     third, near = 0.3, 0.1 + 0.2
     frame = pd.DataFrame({"a": [third, float("nan")], "b": ["x", None], "c": pd.Categorical(["u", "v"])})
     rows = [

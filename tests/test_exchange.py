@@ -157,7 +157,7 @@ def exported(session: Path) -> dict[str, Any]:
 
 
 def as_lines(notebook: dict[str, Any]) -> dict[str, Any]:
-    """The notebook as Jupyter writes it."""
+    """Return the notebook as Jupyter writes it."""
     return json.loads(nbformat.v4.writes(nbformat.from_dict(json.loads(json.dumps(notebook)))))
 
 
@@ -241,7 +241,7 @@ def stored(runs: list[dict[str, Any]], path: Path) -> list[str]:
 
 
 def is_cell(statement: Statement) -> bool:
-    """A gesture of the panel is none; of commands, what a person typed is: some front ends tell no ids of cells."""
+    """Return whether a statement is a cell: no gesture of the panel, and of commands only those that a person typed."""
     return statement.author == "human" if statement.kind == "meta" else statement.author != "panel"
 
 
@@ -605,7 +605,6 @@ MARKDOWN_NOTEBOOK = '# Study\n\n```python tags=["parameters"]\nn = 3\n```\n\n```
 
 @pytest.mark.parametrize(("name", "text"), [("study.py", PERCENT), ("study.md", MARKDOWN_NOTEBOOK)])
 def test_a_text_notebook_is_run_and_imported(name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    pytest.importorskip("jupytext")
     path = tmp_path / name
     path.write_text(text)
 

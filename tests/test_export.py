@@ -103,6 +103,20 @@ def test_the_command_line_exports_a_notebook_and_reads_its_texts(tmp_path, capsy
     assert data["notebook"][1]["cell"] == data["executions"][0]["cell"]
 
 
+def test_a_page_of_a_session_with_a_damaged_projection_says_that_it_lacks_it(kernel, tmp_path, capsys):
+    kernel.run("x = 1")
+    session = Path(kernel.evaluate("str(get_ipython().kernel.ctx.store.path)").strip("'"))
+    kernel.stop()
+    record = session.read_bytes()
+    session.write_bytes(record.replace(b'{"version":1,"model"', b'{"version":9,"model"'))
+
+    assert main(["export", str(session), "--html", "--output", str(tmp_path / "page.html")]) == 0, capsys.readouterr()
+
+    data = data_of((tmp_path / "page.html").read_text("utf-8"))
+    assert (data["projection"], len(data["executions"])) == (None, 1)
+    assert data["left_out"] == ["the projection is damaged, or of a newer ctxkernel: it is left out"]
+
+
 def test_an_output_that_cannot_be_written_is_refused_and_nothing_is_left(tmp_path, capsys, kernel):
     ran = kernel.run(f"%ctx export {tmp_path / 'none' / 'x.html'}")
     assert ran.status == "error"

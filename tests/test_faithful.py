@@ -112,7 +112,6 @@ def test_a_number_that_equals_another_part_of_the_state_is_no_proof():
 
 
 def test_an_array_in_memory_of_a_librarys_compiled_code_comes_back_in_memory_of_its_own():
-    pytest.importorskip("scipy")
     box = Box("from scipy.spatial.transform import Rotation\nr = [Rotation.from_euler('x', 1.0)]")
 
     assert check(box, "r") == {"r": "inexact"}

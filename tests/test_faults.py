@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
+import sqlite3
 import time
 
 import pytest
@@ -85,7 +87,7 @@ def run_all(kernel: RunningKernel, *cells: str):
 
 
 def shown(kernel: RunningKernel, command: str) -> str:
-    """What a reading command shows."""
+    """Return what a reading command shows."""
     return kernel.run(command).data[-1]["text/plain"]
 
 
@@ -420,3 +422,28 @@ def test_each_step_of_a_turn_may_fail_and_the_cell_runs_on(kernel, table):
     assert kernel.evaluate("rt.guard.off") == "{}"
     run_all(kernel, "y = [1]", "y.append(2)", "%ctx goto 3")
     assert kernel.evaluate("x") == "0"
+
+
+def test_a_session_that_cannot_be_written_is_told_also_if_late_output_fails_first(start):
+    kernel = start()
+    run_all(kernel, HARM, "import threading", "threading.Timer(0.3, print, ['late']).start()")
+    time.sleep(0.6)
+    with contextlib.closing(sqlite3.connect(kernel.evaluate("str(rt.store.path)").strip("'"))) as other:
+        other.execute("BEGIN IMMEDIATE")
+
+        told = run_all(kernel, "x = 1").stderr
+
+    assert told.count("cannot be written (database is locked)") == 1
+    assert "is written again; nothing was lost" in run_all(kernel, "x = 2").stderr
+
+
+def test_a_file_whose_content_could_not_be_kept_before_a_cell_overwrote_it_is_told(start):
+    kernel = start()
+    run_all(kernel, HARM, "%ctx config files restore")
+
+    told = run_all(kernel, "harm(rt.file_states, '_keep')\nwith open('a.txt', 'w') as file: file.write('1')").stderr
+
+    assert "kept files failed in this cell (RuntimeError: sabotaged)" in told
+    assert kernel.evaluate("open('a.txt').read()") == "'1'"
+    assert "null byte" in kernel.run("open('a\\0', 'w')").error["evalue"]
+    assert kernel.evaluate("rt.guard.failed") == "{}"

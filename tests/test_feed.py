@@ -14,7 +14,7 @@ from ctxkernel.testing import FakeSource, Turns
 
 
 def shown(turns: Turns) -> list[str]:
-    """What the projection is told of changes."""
+    """Return what the projection is told of changes."""
     return [f"{item.statement_id} {item.subject}: {item.summary}" for item in turns.projector.turns[-1].deltas]
 
 

@@ -77,7 +77,6 @@ def parquet(frame: pd.DataFrame) -> bytes:
 
 
 def test_a_parquet_file_is_compared_by_cells():
-    pytest.importorskip("pyarrow")
     frame = pd.DataFrame({"x": [1, 2]})
     found = file_difference("a.parquet", parquet(frame), parquet(frame.assign(x=[1, 3])), compare)
     assert found.columns == {"x": 1}

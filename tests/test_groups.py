@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from ctxkernel.testing import FakeSource, Turns
 
 
 def real(**names: Any) -> Turns:
-    """A loop with real sources and real estimates of tokens."""
+    """Return a loop with real sources and real estimates of tokens."""
     turns = Turns()
     graph = turns.loop.graph
     graph.open_source = lambda target: open_named(target, turns.namespace)
@@ -34,7 +35,7 @@ def long_text(lines: int = 400) -> io.StringIO:
 
 
 def two(tokens: int = 600) -> Turns:
-    """A loop in which `g` is a group over the long texts `a` and `b`, made in one statement each."""
+    """Return a loop in which `g` is a group over the long texts `a` and `b`, made in one statement each."""
     turns = real(one=long_text(), other=long_text())
     turns.run("a, b = view(one), view(other)")
     turns.run(f"g = group(a, b, tokens={tokens}, lod=0)")
@@ -227,7 +228,7 @@ def test_a_group_whose_members_a_damaged_session_lost_is_an_empty_one():
 
 @pytest.mark.parametrize("kind", ["file", "image in memory"])
 def test_a_group_has_the_text_of_a_picture_only_and_no_line_that_promises_one(kind: str, tmp_path):
-    image = pytest.importorskip("PIL.Image").new("RGB", (400, 300), (9, 90, 200))
+    image = import_module("PIL.Image").new("RGB", (400, 300), (9, 90, 200))
     image.save(tmp_path / "plot.png")
     turns = real(target=str(tmp_path / "plot.png") if kind == "file" else image)
     turns.run("p = view(target)")
@@ -239,8 +240,7 @@ def test_a_group_has_the_text_of_a_picture_only_and_no_line_that_promises_one(ki
 
 
 def test_what_a_picture_would_take_of_a_share_goes_to_the_text():
-    pytest.importorskip("PIL.Image")
-    pyplot = pytest.importorskip("matplotlib.figure")
+    pyplot = import_module("matplotlib.figure")
     figure = pyplot.Figure()
     axes = figure.add_subplot()
     for n in range(30):

@@ -514,7 +514,7 @@ def test_taking_a_directive_back_shows_the_output_again():
 
 
 def thinks(n: int) -> list[HistoryEvent]:
-    """A turn of one round whose call begins with thinking, and whose answer does too."""
+    """Return a turn of one round whose call begins with thinking, and whose answer does too."""
     return [question(n), call(n, thinking=True), out(n), dataclasses.replace(answer(n), blocks=(THOUGHT,))]
 
 

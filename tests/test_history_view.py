@@ -44,7 +44,7 @@ N = note
 
 
 def T(n: int, batch: str = "") -> HistoryEvent:
-    """A call that begins with thinking."""
+    """Return a call that begins with thinking."""
     return call(n, batch, thinking=True)
 
 
@@ -526,7 +526,7 @@ def test_the_extensions_are_off_and_can_be_switched_on():
 
 
 def interleaved(count: int) -> list[HistoryEvent]:
-    """Every batch is open until the end."""
+    """Return calls before all of their results, so that every batch is open until the end."""
     return [*(A(n) for n in range(count)), *(O(n) for n in range(count))]
 
 

@@ -42,7 +42,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ours(folder: Path) -> set[str]:
-    """The files that are not left out, walked as a view walks them."""
+    """Return the files that are not left out, walked as a view walks them."""
     found: set[str] = set()
     todo = [(folder, Ignoring())]
     while todo:

@@ -7,6 +7,7 @@ import io
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import PIL.Image
@@ -60,7 +61,7 @@ def display(data: Any, name: str = "out1", mime: str = "image/png") -> Artifact:
 
 
 def with_images(turn: Turn, shown: Sequence[Sequence[str]]) -> Turn:
-    """The turn whose executions displayed these images."""
+    """Return the turn whose executions displayed these images."""
     path: list[tuple[Statement, Execution]] = []
     for (statement, execution), images in zip(turn.history, shown, strict=True):
         artifacts = tuple(display(data, f"out{n}") for n, data in enumerate(images, 1))
@@ -416,7 +417,7 @@ def test_an_image_in_base64_is_not_masked_whatever_it_contains():
 
 
 def test_a_file_of_a_large_image_is_decoded_in_the_background_and_says_so_until_then(tmp_path):
-    image = pytest.importorskip("PIL.Image")
+    image = import_module("PIL.Image")
     path = tmp_path / "a.png"
     image.new("RGB", (2_500, 2_000), "red").save(path)
     source = opened(path)

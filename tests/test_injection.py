@@ -170,7 +170,7 @@ PLACES: dict[str, Callable[[Turns, str], None]] = {
 
 
 def clean_name(text: str) -> str:
-    """A class may be named anything but what has a NUL or a lone surrogate."""
+    """Return a text without NUL and lone surrogates, which no name of a class has."""
     return text.replace("\0", "").encode(errors="replace").decode()
 
 
@@ -207,7 +207,7 @@ def project(place: str, text: str, model: str) -> tuple[Turns, ProjectionEngine,
 
 
 def shown_text(block: dict[str, Any]) -> str:
-    """What a model reads in a block of the user's."""
+    """Return what a model reads in a block of the user's."""
     return block["content"] if block["type"] == "tool_result" else block["text"]
 
 

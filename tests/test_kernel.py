@@ -24,7 +24,7 @@ from ctxkernel.store.log.session import SessionReader
 
 
 def timeline(kernel):
-    """All statements of the kernel's run."""
+    """Return all statements of the kernel's run."""
     return json.loads(kernel.run("%ctx timeline --json").stdout)["statements"]
 
 
@@ -273,7 +273,6 @@ def test_what_a_thread_prints_and_shows_after_the_end_is_late_also_where_no_cell
 
 
 def test_rich_outputs_are_artifacts_by_mime_type(kernel):
-    pytest.importorskip("pandas")
     _, _, execution = run_and_look(kernel, "import pandas as pd; pd.DataFrame({'a': [1, 2]})")
     shown = [a for a in execution["artifacts"] if a["kind"] == "display"]
     assert [a["mime"] for a in shown] == ["text/plain", "text/html"]

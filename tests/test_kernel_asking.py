@@ -63,7 +63,7 @@ class Bench:
         return json.loads(self.kernel.run("%ctx projection --json").stdout)
 
     def sent(self, n: int = -1) -> str:
-        """The newest request's messages, as text."""
+        """Return the newest request's messages, as text."""
         return json.dumps(self.server.requests[n].body["messages"], ensure_ascii=False)
 
     @property
@@ -105,12 +105,12 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def plain_text(ran: Any) -> str:
-    """The plain text of a cell's results and displays."""
+    """Return the plain text of a cell's results and displays."""
     return "\n".join(one["text/plain"] for one in ran.data)
 
 
 def shown(ran: Any) -> str:
-    """All that a cell showed, as text."""
+    """Return all that a cell showed, as text."""
     given = [json.dumps(one.get("data", one), ensure_ascii=False, default=str) for one in ran.outputs]
     return "\n".join([ran.stdout, ran.stderr, *given])
 

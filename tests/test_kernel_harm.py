@@ -250,7 +250,6 @@ def test_text_that_looks_like_a_question_to_ctx_stays_the_users(kernel):
 
 @pytest.mark.parametrize("line", ["%ctx pin df", "%ctx unpin arr", "%ctx show ²", "%ctx timeline ²"])
 def test_odd_arguments_of_ctx_are_refused_in_one_sentence(shared_kernel, line):
-    pytest.importorskip("pandas")
     shared_kernel.run("import pandas as pd, numpy as np; df = pd.DataFrame({'a': [1, 2]}); arr = np.ones(3)")
     ran = shared_kernel.run(line)
     assert ran.error["ename"] == "UserRefusal"

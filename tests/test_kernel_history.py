@@ -439,7 +439,7 @@ def test_a_history_at_its_limit_is_condensed_by_itself_and_says_so(start_kernel)
     assert not [one for one in found["left_out"] if "dropped" in one["why"]]
 
 
-@pytest.mark.skipif(vocabulary() is None, reason="ctok is not installed: there is no vocabulary to count with")
+@pytest.mark.skipif(vocabulary() is None, reason="run with Python 3.12 or later, which gets ctok")
 def test_the_size_is_told_by_the_models_vocabulary_where_it_is_there(kernel):
     run_all(kernel, LONG)
 

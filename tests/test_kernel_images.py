@@ -52,7 +52,7 @@ def size_of(block: dict[str, Any]) -> tuple[str, int, int]:
 
 
 def seen(body: dict[str, Any]) -> Seen:
-    """The images of a request, in its order: those within results, too."""
+    """Return the images of a request, in its order: those within results, too."""
     found: Seen = []
     for message in body["messages"]:
         for block in message["content"]:

@@ -12,12 +12,12 @@ PRINTS = "total = 41 + 1\nprint('first line')\nfor n in range(200): print('row',
 
 
 def timeline(kernel: RunningKernel) -> list[dict[str, Any]]:
-    """The statements, oldest first."""
+    """Return the statements, oldest first."""
     return json.loads(kernel.run("%ctx timeline --json").stdout)["statements"]
 
 
 def request(kernel: RunningKernel) -> str:
-    """The whole text of what a model would be sent."""
+    """Return the whole text of what a model would be sent."""
     return kernel.run("%ctx projection --json").stdout
 
 

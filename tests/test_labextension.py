@@ -18,7 +18,7 @@ SCRIPTS = sorted((LAB / "app").glob("*.js"))
 
 
 def code(path: Path) -> str:
-    """The script without its comments."""
+    """Return the script without its comments."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return "\n".join(line for line in lines if not line.lstrip().startswith(("/*", "*", "//")))
 
@@ -56,7 +56,7 @@ def test_the_settings_are_those_that_the_plugin_asks_for():
 
 
 def names_of(fields: str) -> set[str]:
-    """The names of the fields of an object, as `a: b, c: d` has them."""
+    """Return the names of the fields of an object, as `a: b, c: d` has them."""
     return {field.partition(":")[0].strip() for field in fields.split(",")}
 
 
@@ -148,7 +148,7 @@ def test_a_module_of_another_form_is_refused(tmp_path: Path, what: str, text: st
 
 
 def commands_in(value: object) -> set[str]:
-    """The commands that any part of a schema names."""
+    """Return the commands that any part of a schema names."""
     if isinstance(value, dict):
         found = {value["command"]} if isinstance(value.get("command"), str) else set()
         return found.union(*map(commands_in, value.values()))

@@ -470,7 +470,6 @@ def test_in_a_kernel_a_long_file_and_a_large_figure_are_complete_some_cells_late
     path = written(tmp_path / "long.py", CODE)
     kernel.run(f"code = view({str(path)!r}, lod=1, tokens=All).run()")
     first = kernel.evaluate("code.rendered.text")
-    pytest.importorskip("matplotlib")
     kernel.run(
         "import matplotlib; matplotlib.use('agg')\n"
         "from matplotlib import pyplot\nfigure, axes = pyplot.subplots(4, 4)\n"

@@ -42,7 +42,7 @@ from ctxkernel.testing.fake_loop import count_words
 
 
 def with_view(**policy):
-    """A loop in which `h` is a view on `src`."""
+    """Return a loop in which `h` is a view on `src`."""
     turns = Turns()
     turns.namespace["src"] = FakeSource("one two three")
     turns.namespace["policy"] = policy

@@ -15,14 +15,14 @@ STATES = ("fresh", "stale", "branch", "unknown")
 
 
 def mark(number: int, **fields: Any) -> Any:
-    """The mark of a cell that ran as the statement after its number."""
+    """Return the mark of a cell that ran as the statement after its number."""
     own = {"statement_id": f"s{number + 1}", "execution_id": f"s{number + 1}.1", "on_head": f"s{number + 1}.1"}
     look = {"here": None, "author": "human", "state": "fresh", "because": [], "upstream": [], "checkpoint": "durable"}
     return {**own, **look, "source": f"{number:016x}", "count": number + 1, **fields}
 
 
 def random_mark(number: int, rng: random.Random) -> Any:
-    """A mark with an odd state now and then."""
+    """Return a mark with an odd state now and then."""
     statement = rng.choice((number + 1, 300 + number, rng.randint(1, 999)))
     execution = f"s{statement}.{rng.choice((1, 1, 2))}"
     state = rng.choice(STATES)

@@ -86,7 +86,7 @@ class Agent:
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._done.set)
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # a test may have ended the server
             self._task.result(30)
         self._loop.call_soon_threadsafe(self._loop.stop)
 

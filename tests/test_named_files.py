@@ -10,8 +10,6 @@ from test_affected import affected, put
 
 from ctxkernel.kernel.execution.written_files import CLOCK_SLACK_NS
 
-pytest.importorskip("polars", reason="of the extra [test]")
-
 pytestmark = pytest.mark.usefixtures("loaded_libraries")
 SETUP = """
 import linecache, os

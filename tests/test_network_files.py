@@ -15,7 +15,7 @@ from ctxkernel.store.log.session_check import verify
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 pytestmark = pytest.mark.skipif(
-    COMPILER is None or not sys.platform.startswith("linux"), reason="needs a C compiler, and Linux"
+    COMPILER is None or not sys.platform.startswith("linux"), reason="run on Linux with gcc"
 )
 
 

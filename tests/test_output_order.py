@@ -26,7 +26,7 @@ print('three')
 
 
 def cells_of(kernel: Any) -> dict[str, Any]:
-    """What the kernel tells of the cells at HEAD, by cell."""
+    """Return what the kernel tells of the cells at HEAD, by cell."""
     kernel.client.control_channel.send(kernel.client.session.msg("ctxkernel_cells_request", {"id": "q", "at": None}))
     answer = kernel.client.get_control_msg(timeout=60)["content"]
     assert answer["error"] is None

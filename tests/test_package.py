@@ -161,7 +161,7 @@ def test_labextension_develop_finds_the_panel():
 
 
 def canonical(name: str) -> str:
-    """The registry's spelling of a distribution's name."""
+    """Return the registry's spelling of a distribution's name."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -212,7 +212,7 @@ def test_ci_runs_the_command_of_the_readme():
 
 
 def commands() -> set[str]:
-    """The commands that the parser knows."""
+    """Return the commands that the parser knows."""
     action = next(action for action in build_parser()._actions if action.dest == "command")
     assert action.choices is not None
     return set(action.choices)

@@ -56,7 +56,7 @@ class Front:
         return self._told(lambda data: data["type"] == "turn")
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        """The rows of a fresh snapshot, by execution."""
+        """Return the rows of a fresh snapshot, by execution."""
         return {row["execution_id"]: row for row in self.ask(type="snapshot")["statements"]}
 
 

@@ -16,7 +16,7 @@ CHANGING = ("a figure",)
 
 
 def unmet(row: Row, found: dict[str, Any]) -> list[str]:
-    """The expressions of a row that are not true."""
+    """Return the expressions of a row that are not true."""
     return [each for each in row.holds if not eval(each, {"np": np, **found})]
 
 

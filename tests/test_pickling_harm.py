@@ -538,7 +538,7 @@ def test_writes_to_one_page_of_a_large_map_of_a_file_are_all_noticed(tmp_path: A
 def test_a_large_map_of_a_file_that_is_only_read_is_unchanged(tmp_path: Any):
     """Also where it could be written to."""
     if subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, check=True).stdout == b"tmpfs\n":
-        pytest.skip("a file in memory is never stored")
+        pytest.skip("run with --basetemp=FOLDER on a disk: here it is in memory, whose files are never stored")
     with open(tmp_path / "a.dat", "wb") as file:
         file.truncate(LARGE_MAP)
         file.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -180,8 +181,8 @@ def test_an_array_shows_rows_with_as_many_columns_as_have_room():
 
 
 def test_a_model_in_a_pipeline_comes_before_the_defaults_of_its_steps():
-    linear = pytest.importorskip("sklearn.linear_model")
-    pipelines, scaling = pytest.importorskip("sklearn.pipeline"), pytest.importorskip("sklearn.preprocessing")
+    linear = import_module("sklearn.linear_model")
+    pipelines, scaling = import_module("sklearn.pipeline"), import_module("sklearn.preprocessing")
     steps = [(f"step {at}", scaling.PowerTransformer()) for at in range(4)]
     target: Any = pipelines.Pipeline([*steps, ("model", linear.LogisticRegression(C=0.5))])
     text = render(target, 1, tokens=200).text
@@ -298,7 +299,7 @@ def test_the_last_column_of_a_groupby_is_named_in_a_small_budget(lod: int):
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_the_values_of_long_texts_are_counted_in_a_sample_that_is_said(library: str):
-    frame = pytest.importorskip(library).DataFrame({"word": [f"w{at % 1_000}" for at in range(500_000)]})
+    frame = import_module(library).DataFrame({"word": [f"w{at % 1_000}" for at in range(500_000)]})
 
     text = render(frame, 2).text
 
@@ -318,7 +319,6 @@ def test_a_map_of_a_small_package_uses_its_budget_for_members_and_counts_the_oth
 
 @pytest.mark.parametrize("tokens", [777, 1_234, 1_700])
 def test_the_rows_of_a_parquet_file_use_their_budget(tmp_path: Path, tokens: int):
-    pytest.importorskip("pyarrow")
     frame = pd.DataFrame(np.random.default_rng(0).random((50, 30)), columns=[f"measure {at}" for at in range(30)])
     frame.to_parquet(tmp_path / "a.parquet")
 

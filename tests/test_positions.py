@@ -36,7 +36,7 @@ PAPER = "# Intro\n\ntext\n\n## Results of 2021\n\nmore\n"
 
 
 def looking(path: Path, code: str) -> Turns:
-    """A loop in which `h` is a running view of a file."""
+    """Return a loop in which `h` is a running view of a file."""
     turns = Turns()
     turns.loop.graph.open_source = lambda target: open_named(target, turns.namespace)
     turns.namespace["path"] = str(path)
@@ -208,7 +208,6 @@ def test_a_name_that_no_entry_has_is_refused_with_what_is_like_it(things, thing:
     [("Rome", "1"), ("/^Os/", "2"), ("price", "0"), ("n", "0:1"), ("2021-03", "59"), ("[3]", "3"), ("q", "0")],
 )
 def test_a_parquet_file_takes_labels_of_the_index_and_columns(tmp_path, pos: str, row: str):
-    pytest.importorskip("pyarrow")
     cities = pandas.DataFrame({"price": [1, 2, 3], "n": [4, 5, 6]}, index=["Paris", "Rome", "Oslo"])
     days = pandas.DataFrame({"d": range(90)}, index=pandas.date_range("2021-01-01", periods=90))
     frame = days if pos == "2021-03" else pandas.DataFrame({"q": range(5)}) if pos in ("[3]", "q") else cities

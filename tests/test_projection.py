@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -49,14 +50,14 @@ Path = list[tuple[Statement, Execution]]
 
 
 def ran(index: int, source: str = "x = 1", **execution: Any) -> tuple[Statement, Execution]:
-    """A statement with its execution, ended well unless said otherwise."""
+    """Return a statement with its execution, ended well unless said otherwise."""
     sid = f"s{index}"
     more = {"status": "ok", "ended_at": 1.0, **execution}
     return Statement(sid, index, 0.0, source), Execution(f"{sid}.1", sid, None, 0.0, **more)
 
 
 def handle(name: str = "h", **more: Any) -> HandleState:
-    """A view that is neither pinned nor asked for."""
+    """Return a view that is neither pinned nor asked for."""
     state: dict[str, Any] = {
         "obj_id": name,
         "obj_type": "view",
@@ -74,7 +75,7 @@ def handle(name: str = "h", **more: Any) -> HandleState:
 
 
 def turn(path: Path | None = None, *handles: HandleState, **more: Any) -> Turn:
-    """A turn at the end of `path`."""
+    """Return a turn at the end of `path`."""
     state: dict[str, Any] = {"variables": (), "variables_total": 0, "deltas": (), **more}
     return Turn(path or [], handles, **state)
 
@@ -603,7 +604,7 @@ def test_a_red_check_is_in_the_report():
 
 def test_the_real_sdk_sends_exactly_these_bytes():
     """The receipt is that of the wire: the SDK's own serialisation of the dict gives the same body."""
-    httpx2 = pytest.importorskip("httpx2")
+    httpx2 = import_module("httpx2")
     import anthropic
 
     sent: list[bytes] = []

@@ -50,12 +50,12 @@ def engine(budget: int = 32_000, **more: Any) -> ProjectionEngine:
 
 
 def asked(*events: HistoryEvent, index: int = 1) -> Turn:
-    """A turn after an ask in which these events were recorded."""
+    """Return a turn after an ask in which these events were recorded."""
     return after([list(events)], start=index)
 
 
 def after(recorded: Sequence[Sequence[HistoryEvent]], *, start: int = 1, **more: Any) -> Turn:
-    """A turn at the end of as many executions as there are lists, the first `s<start>`, with these events recorded."""
+    """Return a turn after one execution for each list of events, the first `s<start>`, with these events recorded."""
     path: list[tuple[Statement, Execution]] = []
     records: dict[str, Sequence[HistoryEvent]] = {}
     for index, events in enumerate(recorded, start):
@@ -263,7 +263,7 @@ def test_an_ask_stands_as_its_question_and_not_as_its_cell():
 
 
 def as_sent(*events: HistoryEvent, **settings: Any) -> list[HistoryEvent]:
-    """The events with the digests of the requests that had their states, in turn."""
+    """Return the events with the digests of the requests that had their states, in turn."""
     return sent_with(events, lambda before: engine(**settings).project(asked(*before)))
 
 

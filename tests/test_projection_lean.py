@@ -221,7 +221,7 @@ def test_the_whole_statements_stay_within_their_limit_but_for_the_newest(sizes: 
 
 
 def view(obj_id: str, text: str, lod: int = 0, kind: str = "view") -> tuple[Artifact, ...]:
-    """The output that displays a handle."""
+    """Return the output that displays a handle."""
     shown = f"<{kind} {obj_id} a.py lod={lod} tokens=2000 paused ~{count_tokens(text)} tokens>\n{text}"
     return (Artifact("display", "out1", "text/plain", len(shown), "", shown),)
 

@@ -47,9 +47,6 @@ OBJECTS = {
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_reading_an_object_changes_no_variable(kind: str, read: str):
     imports, expression = OBJECTS[kind]
-    for library in ("matplotlib", "networkx", "xarray", "dask"):
-        if library in imports:
-            pytest.importorskip(library)
     notebook = Notebook(imports, f"o = {expression}")
 
     with warnings.catch_warnings():

@@ -15,6 +15,7 @@ import sys
 import tarfile
 import threading
 import traceback
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -83,8 +84,8 @@ def test_changed_content_has_another_hash(data, reads):
 
 def test_each_common_reader_is_seen(data, reads):
     """pandas (both engines), numpy, json, gzip, tar, sqlite, parquet by way of pandas, memory maps."""
-    np = pytest.importorskip("numpy")
-    pd = pytest.importorskip("pandas")
+    np = import_module("numpy")
+    pd = import_module("pandas")
     np.save("n.npy", np.arange(3))
     np.arange(3.0).tofile("raw.bin")
     np.savetxt("t.txt", np.arange(3))
@@ -122,7 +123,7 @@ def test_each_common_reader_is_seen(data, reads):
 def test_a_numpy_that_was_there_before_is_seen_too(data, monkeypatch):
     """It keeps the `open` that there was when it was imported."""
     monkeypatch.chdir(data)
-    np = pytest.importorskip("numpy")
+    np = import_module("numpy")
     made = FileReads()
     made.install()
     made.begin()
@@ -365,8 +366,6 @@ def test_modules_that_come_later_are_seen(data, reads, monkeypatch):
 
 def test_what_ipython_shows_of_an_error_is_the_same(tmp_path):
     """Word for word, with and without us: for the user's own `open`, for pandas' and for pathlib's."""
-    pytest.importorskip("IPython")
-    pytest.importorskip("pandas")
     script = """
 import sys
 from IPython.core.interactiveshell import InteractiveShell

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import sqlite3
+from importlib import import_module
 
 import pytest
 
@@ -119,7 +120,7 @@ def test_an_entry_is_a_plain_value():
 
 
 def test_a_dask_client_is_connected_again_by_the_address_of_its_scheduler(registry):
-    distributed = pytest.importorskip("distributed")
+    distributed = import_module("distributed")
     with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, protocol="tcp://") as cluster:
         with distributed.Client(cluster) as client:
             kind, address = registry.describe(client)
@@ -131,7 +132,7 @@ def test_a_dask_client_is_connected_again_by_the_address_of_its_scheduler(regist
 
 def test_a_database_s_engine_is_connected_again_without_its_password(registry, monkeypatch):
     """The example of the documentation."""
-    sqlalchemy = pytest.importorskip("sqlalchemy")
+    sqlalchemy = import_module("sqlalchemy")
     reconnect(
         "sqlalchemy.engine.base.Engine",
         describe=lambda engine: engine.url.render_as_string() if engine.url.password is None else None,

@@ -20,7 +20,7 @@ from ctxkernel.testing import call, say, think
 
 
 def told(statements: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """What a statement is, times aside."""
+    """Return what a statement is, times aside."""
     return [
         (one["statement_id"], one["source"], one["author"], one["kind"], run["status"], run["stdout"])
         for one in statements

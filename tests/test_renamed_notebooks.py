@@ -148,3 +148,23 @@ def test_a_notebook_keeps_its_session_where_no_other_has_its_cells(start_kernel,
     assert kernel.run("%ctx resume").status == "ok"
     assert kernel.evaluate("total") == "3"
     assert sessions(ran) == {"Untitled.sqlite"}
+
+
+def test_a_session_that_cannot_follow_its_notebook_is_told_and_left_as_it_is(start_kernel, ran: Path):
+    """There is a file where the notebook's new folder should have one for sessions."""
+    (ran / "Untitled.ipynb").unlink()
+    (folder := ran / "new").mkdir()
+    (folder / ".ctxkernel").touch()
+    write(folder / "study.ipynb", SOURCES)
+
+    kernel = start_kernel(folder, notebook="study.ipynb")
+
+    told = "the session that study.ipynb had under an earlier name or in another folder could not be taken over"
+    assert told in kernel.run("x = 1").stderr
+    assert told in kernel.run("%ctx status").data[-1]["text/plain"]
+    assert sessions(ran) == {"Untitled.sqlite"}
+
+
+def test_an_empty_file_is_opened_as_a_new_notebook_without_a_word(start_kernel, ran: Path):
+    (ran / "new.ipynb").touch()
+    assert start_kernel(ran, notebook="new.ipynb").run("x = 1").stderr == ""

@@ -30,7 +30,6 @@ def run_all(kernel, *cells: str) -> str:
 
 def test_a_class_that_its_library_does_not_store_whole_is_named_by_each_return(start_kernel):
     """In a new kernel, SQLAlchemy's columns of a mapped class are not there: no return keeps silent about that."""
-    pytest.importorskip("sqlalchemy")
     kernel = start_kernel()
     run_all(kernel, MAPPED, "x = 1")
     kernel.stop()
@@ -335,7 +334,7 @@ def test_a_class_whose_list_holds_an_instance_of_its_subclass_comes_into_a_new_k
     assert kernel.evaluate(same) == "(True, True, True, True, True)"
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="the statement `type` is new in Python 3.12")
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="run with Python 3.12 or later, which has the statement `type`")
 def test_a_type_alias_that_refers_to_itself_or_to_a_later_name_comes_back_and_is_computed_only_by_cells(start_kernel):
     """The value of a `type` statement is computed when a cell asks for it, as without ctxkernel."""
     kernel = start_kernel()
@@ -365,7 +364,7 @@ def test_a_type_alias_that_refers_to_itself_or_to_a_later_name_comes_back_and_is
         assert kernel.evaluate("Known.__value__") == "<class 'str'>"
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="the syntax is new in Python 3.12")
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="run with Python 3.12 or later, which has the syntax")
 def test_a_type_parameter_whose_bound_is_its_class_or_a_later_name_comes_back_in_a_new_kernel(start_kernel):
     """The bound of `[T: bound]` is computed when a cell asks for it: it may be the class, a text or a later name."""
     kernel = start_kernel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kernels import RunningKernel
+from optional_libraries import optional
 
 pytestmark = pytest.mark.usefixtures("loaded_libraries")
 HOLDERS = {
@@ -35,9 +36,8 @@ HOLDERS = {
 @pytest.mark.parametrize(("makes", "held"), HOLDERS.values(), ids=HOLDERS)
 def test_an_object_whose_data_are_loaded_is_named(kernel: RunningKernel, makes: str, held: str):
     """It refers to the data as they are now, and no longer to those of the variable."""
-    for library in ("tqdm", "lightgbm"):
-        if library in makes:
-            pytest.importorskip(library)
+    if "lightgbm" in makes:
+        optional("lightgbm")
     write = "data.loc[0, 'a'] = 5" if "pandas" in makes else "data[0] = 5"
     for cell in (makes, write, "other = 1"):
         assert kernel.run(cell).status == "ok"

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import textwrap
 
-import pytest
 from test_returning import run_all
 from told import named_by
 
 
 def test_a_function_under_curry_comes_back_where_its_name_is_another_function_now(start_kernel):
     """toolz stores the name of such a function, which stands for another one, or for nothing, when it is loaded."""
-    pytest.importorskip("toolz")
     kernel = start_kernel()
     run_all(
         kernel,
@@ -42,7 +40,6 @@ def test_a_function_under_curry_comes_back_where_its_name_is_another_function_no
 
 def test_listeners_that_a_signal_of_psygnal_refers_to_weakly_are_named_and_their_changes_found(start_kernel):
     """psygnal stores a signal without them, and keeps all that it has in attributes of C, which no walk sees."""
-    pytest.importorskip("psygnal")
     kernel = start_kernel()
     run_all(
         kernel,
@@ -72,7 +69,6 @@ def test_listeners_that_a_signal_of_psygnal_refers_to_weakly_are_named_and_their
 
 def test_quantities_belong_to_the_registry_of_their_state(start_kernel):
     """Pint makes a class for each registry, and what it stores of a quantity says nothing of that class."""
-    pytest.importorskip("pint")
     kernel = start_kernel()
     run_all(kernel, "import pint; units = pint.UnitRegistry(); length = 3 * units.meter", "x = 1")
     run_all(kernel, "more = length + 5 * units.foot; length = None", "%ctx goto 2")
@@ -82,7 +78,6 @@ def test_quantities_belong_to_the_registry_of_their_state(start_kernel):
 
 def test_a_column_of_a_frame_of_geometries_comes_back_with_the_frame(start_kernel, tmp_path):
     """They share an array whose elements say themselves how they are stored: it is compared by its content."""
-    pytest.importorskip("geopandas")
     kernel = start_kernel()
     makes = "frame = geopandas.GeoDataFrame({'v': [1, 2]}, geometry=geopandas.points_from_xy([1, 2], [3, 4]))"
     run_all(kernel, f"import geopandas\n{makes}", "column = frame.geometry", "frame.loc[0, 'v'] = 7", "import time")

@@ -114,7 +114,6 @@ def test_a_name_that_the_shell_hides_is_a_variable_once_a_cell_binds_it(start_ke
 
 def test_names_of_pylab_are_variables(start_kernel: StartKernel):
     """IPython hides them from `%who`, but cells use them, bind them anew, and change what they hold."""
-    pytest.importorskip("matplotlib")
     kernel = start_kernel()
     for cell in ("a = 1", "%pylab inline", "e = [1]", "e.append(2)"):
         assert kernel.run(cell).status == "ok"

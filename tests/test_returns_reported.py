@@ -52,7 +52,7 @@ def run_all(kernel, cells):
 
 
 def is_true(kernel, expression: str) -> bool:
-    """Whether an expression is true in the kernel; one that raises is not."""
+    """Return whether an expression is true in the kernel; one that raises is not."""
     try:
         return kernel.evaluate(f"bool({expression})") == "True"
     except AssertionError:
@@ -764,8 +764,6 @@ POPEN = "import subprocess\np = subprocess.Popen(['sleep', '100'])"
     ),
 )
 def test_what_has_no_stored_form_and_is_well_stays(kernel, row):
-    if "dask" in row.cells[0]:
-        pytest.importorskip("distributed")
     try:
         hold(kernel, row)
         undone = kernel.run("%ctx undo")
@@ -872,7 +870,7 @@ def moves_without_loss(kernel, told: str) -> None:
 def test_a_cache_folder_that_takes_nothing_costs_no_variable(tmp_path, mount):
     """What is live and equal stays, undo gives back the rest, or it is refused. A cell and `%ctx status` say so."""
     if not can_mount():
-        pytest.skip("mounting is not allowed here")
+        pytest.skip("run as root, or where users may mount: unshare -rm is refused here")
     with kernel_on(mount, tmp_path) as kernel:
         told = "".join(kernel.run(cell).stderr for cell in COUNT)
 
@@ -1152,7 +1150,6 @@ def test_a_return_names_a_module_that_was_loaded_again(kernel):
 
 def test_a_widget_that_a_return_sets_back_is_not_said_to_be_as_it_is_now(kernel):
     """All that a stock widget has are traits, which each state has. A class of the user's may have more."""
-    pytest.importorskip("ipywidgets")
     kernel.run("import ipywidgets as w\ns = w.IntSlider()\nbox = w.VBox([s])\nbox")
     kernel.run("class Own(w.IntSlider): pass\nown = Own()\nown.more = 1")
     kernel.run("t = w.Text(); t.note = 1; texts = [t]; late = w.Text()")

@@ -160,7 +160,7 @@ MATTERING = [name for name, spec in SPECS.items() if spec.matters]
 
 
 def toml(name: str) -> str:
-    """A line that sets a setting to another value than its default."""
+    """Return a line that sets a setting to another value than its default."""
     default, spec = DEFAULTS[name], SPECS[name]
     if isinstance(default, bool):
         return f"{name} = {str(not default).lower()}\n"

@@ -104,7 +104,6 @@ def test_a_handler_of_exceptions_goes_with_a_return_and_a_state_with_it_names_it
 
 def test_figures_are_shown_after_a_return_to_a_state_without_pyplot(kernel: Any):
     """A callback of matplotlib shows them: it stays."""
-    pytest.importorskip("matplotlib")
     kernel.run("a = 1")
     kernel.run("import matplotlib.pyplot as plt\nplt.plot([1])")
 

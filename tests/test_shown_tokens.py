@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from optional_libraries import optional
 
 from ctxkernel.projection import displayed_tokens
 from ctxkernel.projection.displayed_tokens import Anchor, anchored, estimate_tokens, tokens_in
@@ -92,14 +93,14 @@ def test_what_cannot_be_counted_is_estimated(text: str, fake: Fake):
 
 @given(st.text(max_size=60))
 def test_the_real_vocabulary_counts_any_text(text: str):
-    pytest.importorskip("ctok")
+    optional("ctok")
 
     assert estimate_tokens(text) >= bool(text)
 
 
 @pytest.mark.parametrize(("text", "tokens"), [("hello, world", 4), ("one", 1)])
 def test_the_frame_of_a_message_is_taken_off(text: str, tokens: int):
-    pytest.importorskip("ctok")
+    optional("ctok")
 
     assert estimate_tokens(text) == tokens
 

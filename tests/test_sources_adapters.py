@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from optional_libraries import optional
 from scale import examples
 
 from ctxkernel.core.ports import All
@@ -175,7 +177,7 @@ def test_a_search_that_was_not_fitted_is_an_estimator_and_a_cross_validation_a_t
 @pytest.fixture
 def nx() -> Any:
     """Networkx, where it is installed."""
-    return pytest.importorskip("networkx")
+    return import_module("networkx")
 
 
 def test_a_graph_is_its_counts_degrees_components_and_attributes(nx: Any):
@@ -260,7 +262,7 @@ def test_a_large_graph_is_sampled_and_an_added_edge_is_seen(nx: Any):
 @pytest.fixture
 def fitted() -> Any:
     """Results of a regression, where statsmodels is installed (it is large, so `[test]` does not have it)."""
-    api = pytest.importorskip("statsmodels.formula.api")
+    api = import_module("statsmodels.formula.api")
     frame = pd.DataFrame({"a": RNG.normal(size=200), "b": RNG.choice(list("xyz"), 200)})
     return api.ols("y ~ a + b", frame.assign(y=2 * frame.a + RNG.normal(size=200))).fit()
 
@@ -290,7 +292,7 @@ def test_looking_at_results_leaves_nothing_in_them(fitted: Any):
 @pytest.fixture
 def torch() -> Any:
     """Torch, where it is installed."""
-    return pytest.importorskip("torch")
+    return optional("torch")
 
 
 def test_a_checkpoint_is_its_tensors_modules_and_other_values(torch: Any):

@@ -10,6 +10,7 @@ import time
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -301,7 +302,7 @@ def test_a_change_of_an_archive_of_arrays_is_told(tmp_path):
 
 def workbook(path: Path, sheets: int = 3, rows: int = 30) -> None:
     """Write a workbook with openpyxl."""
-    made = pytest.importorskip("openpyxl").Workbook()
+    made = import_module("openpyxl").Workbook()
     made.remove(made.active)
     for at in range(sheets):
         sheet = made.create_sheet(f"Sheet{at}")
@@ -402,7 +403,7 @@ def test_a_changed_cell_of_a_workbook_is_told(tmp_path):
     workbook(tmp_path / "a.xlsx", 1, rows=5)
     source = opened(tmp_path / "a.xlsx")
     before = render(source, 1)
-    made = pytest.importorskip("openpyxl").load_workbook(tmp_path / "a.xlsx")
+    made = import_module("openpyxl").load_workbook(tmp_path / "a.xlsx")
     made["Sheet0"]["D3"] = "west"
     made.save(tmp_path / "a.xlsx")
 
@@ -514,7 +515,7 @@ def test_a_large_page_and_a_large_document_are_looked_at_quickly(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.duckdb", "a.db"])
 def test_a_database_of_duckdb_is_named_and_not_opened(tmp_path, name: str):
-    duckdb = pytest.importorskip("duckdb")
+    duckdb = import_module("duckdb")
     with duckdb.connect(tmp_path / name) as database:
         database.execute("CREATE TABLE t (x INT)")
     before = sorted(tmp_path.iterdir())

@@ -9,6 +9,7 @@ import os
 import struct
 import sys
 import tracemalloc
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -472,8 +473,8 @@ def test_a_line_of_json_of_a_gigabyte_is_bounded(tmp_path):
 
 def table_file(folder: Any, rows: int = 1000) -> Any:
     """Write a Parquet file of several row groups; skip the test where pyarrow is not installed."""
-    arrow = pytest.importorskip("pyarrow")
-    writer = pytest.importorskip("pyarrow.parquet")
+    arrow = import_module("pyarrow")
+    writer = import_module("pyarrow.parquet")
     table = arrow.table(
         {
             "i": list(range(rows)),
@@ -595,7 +596,7 @@ def test_a_file_that_goes_away_is_missing(tmp_path, name: str):
 
 def picture(kind: str, mode: str, **options: Any) -> bytes:
     """Return an image of 30 × 20, made by Pillow; skip the test where it is not installed."""
-    image = pytest.importorskip("PIL.Image")
+    image = import_module("PIL.Image")
     out = io.BytesIO()
     image.new(mode, (30, 20)).save(out, kind, **options)
     return out.getvalue()
@@ -641,7 +642,7 @@ def test_an_image_is_its_format_dimensions_and_mode(tmp_path, kind: str, mode: s
 )
 @pytest.mark.parametrize(("tokens", "side"), [(2000, 512), (195, 320), (84, 180)])
 def test_an_image_is_shown_as_a_small_picture_within_the_budget(tmp_path, kind, mode, made, tokens, side):
-    image = pytest.importorskip("PIL.Image")
+    image = import_module("PIL.Image")
     file = tmp_path / "a.image"
     image.new(mode, (1600, 1200)).save(file, kind)
 
@@ -678,7 +679,7 @@ def test_an_image_that_is_not_decoded_says_why_and_keeps_its_facts(tmp_path, dat
 
 def test_two_images_of_one_size_are_told_apart(tmp_path):
     """A picture that did not follow its file would show a model what is not there any more."""
-    image = pytest.importorskip("PIL.Image")
+    image = import_module("PIL.Image")
     file = tmp_path / "a.png"
     image.new("RGB", (64, 64), "red").save(file)
     source = opened(file)

@@ -13,11 +13,13 @@ import sys
 import threading
 import warnings
 from decimal import Decimal
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from optional_libraries import optional
 
 from ctxkernel.core.ports import All
 from ctxkernel.sources import open_source
@@ -57,11 +59,11 @@ def test_looking_imports_no_library():
 
 @pytest.fixture
 def pl() -> Any:
-    return pytest.importorskip("polars")
+    return import_module("polars")
 
 
 def mixed(pl: Any) -> Any:
-    """A frame with a column of each kind that is shown in its own way."""
+    """Return a frame with a column of each kind that is shown in its own way."""
     return pl.DataFrame(
         {
             "n": [1, None, 3],
@@ -188,7 +190,7 @@ def test_the_plan_over_a_file_that_is_gone_is_a_line(pl: Any, tmp_path):
 
 @pytest.fixture
 def xr() -> Any:
-    return pytest.importorskip("xarray")
+    return import_module("xarray")
 
 
 def dataset(xr: Any) -> Any:
@@ -248,7 +250,6 @@ def test_an_array_with_labels_is_its_rows(xr: Any):
 
 
 def test_what_is_not_loaded_stays_so(xr: Any):
-    pytest.importorskip("dask.array")
     lazy = dataset(xr).chunk({"x": 4})
 
     structure = levels(lazy)[1]
@@ -261,8 +262,8 @@ def test_what_is_not_loaded_stays_so(xr: Any):
 
 
 def test_an_estimator_is_what_was_set_and_learnt():
-    linear = pytest.importorskip("sklearn.linear_model")
-    scaling, pipeline = pytest.importorskip("sklearn.preprocessing"), pytest.importorskip("sklearn.pipeline")
+    linear = import_module("sklearn.linear_model")
+    scaling, pipeline = import_module("sklearn.preprocessing"), import_module("sklearn.pipeline")
     model = pipeline.make_pipeline(scaling.StandardScaler(), linear.Ridge(alpha=0.5))
 
     parts = "standardscaler: StandardScaler\nridge: Ridge\n  alpha = 0.5 (default 1.0)"
@@ -281,7 +282,7 @@ def test_an_estimator_is_what_was_set_and_learnt():
 
 
 def test_a_forest_is_its_trees_counted():
-    ensemble = pytest.importorskip("sklearn.ensemble")
+    ensemble = import_module("sklearn.ensemble")
     forest = ensemble.RandomForestClassifier(n_estimators=3, random_state=0).fit([[0.0], [1.0]] * 5, [0, 1] * 5)
 
     value, _, summary = levels(forest)
@@ -291,7 +292,7 @@ def test_a_forest_is_its_trees_counted():
 
 
 def test_an_estimator_of_the_users_is_read_without_running_it():
-    base = pytest.importorskip("sklearn.base")
+    base = import_module("sklearn.base")
 
     class Own(base.BaseEstimator):
         def __init__(self, depth: int = 3) -> None:
@@ -313,7 +314,7 @@ def test_an_estimator_of_the_users_is_read_without_running_it():
 
 
 def test_a_figure_is_its_axes_artists_and_ranges():
-    figures = pytest.importorskip("matplotlib.figure")
+    figures = import_module("matplotlib.figure")
     figure = figures.Figure()
     left, right = figure.subplots(1, 2)
     left.set(title="Residuals", xlabel="year", yscale="log")
@@ -340,7 +341,7 @@ def test_a_figure_is_its_axes_artists_and_ranges():
 
 def test_looking_at_a_figure_changes_nothing_in_it():
     """Axis limits are computed when they are first asked for: a look that did would show as a change of the figure."""
-    figures = pytest.importorskip("matplotlib.figure")
+    figures = import_module("matplotlib.figure")
     axes = figures.Figure().subplots()
     axes.plot([1, 100], [1, 100])
 
@@ -351,12 +352,12 @@ def test_looking_at_a_figure_changes_nothing_in_it():
 
 def seen(rendered: Any) -> Any:
     """Return the picture of a rendering as a PIL image."""
-    image = pytest.importorskip("PIL.Image")
+    image = import_module("PIL.Image")
     return image.open(io.BytesIO(base64.b64decode(rendered.picture.data)))
 
 
 def plotted(colour: str = "red", **options: Any) -> Any:
-    figure = pytest.importorskip("matplotlib.figure").Figure(**options)
+    figure = import_module("matplotlib.figure").Figure(**options)
     axes = figure.subplots()
     axes.plot([1, 2, 3], [4.0, 5.0, 6.5], color=colour, linewidth=figure.get_figwidth())
     axes.set_title("Residuals")
@@ -428,7 +429,7 @@ def test_a_figure_is_drawn_on_a_worker_without_a_trace_in_what_a_cell_uses_meanw
     """Warnings, log levels and the reader of formulas are of the whole process: a cell runs at the same time."""
     figure = plotted()
     axes, met = figure.axes[0], list[Any]()
-    mathtext = pytest.importorskip("matplotlib.mathtext")
+    mathtext = import_module("matplotlib.mathtext")
     monkeypatch.setattr(mathtext.MathTextParser, "_parser", "the cell's own, in the middle of a formula")
 
     def told(value: float, _: int) -> str:
@@ -447,8 +448,8 @@ def test_a_figure_is_drawn_on_a_worker_without_a_trace_in_what_a_cell_uses_meanw
 
 
 def test_a_figure_is_the_same_after_it_was_drawn_for_a_model():
-    pyplot = pytest.importorskip("matplotlib.pyplot")
-    drawing = pytest.importorskip("ctxkernel.sources.libraries.figures")
+    pyplot = import_module("matplotlib.pyplot")
+    drawing = import_module("ctxkernel.sources.libraries.figures")
     options = (plotted, lambda: plotted(layout="constrained"), lambda: pyplot.figure(dpi=50))
     for make in options:
         figure = make()
@@ -499,7 +500,7 @@ def test_a_figure_that_is_not_drawn_says_why_in_a_line(spoil: Any, why: str):
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "CMYK", "LA", "YCbCr"])
 def test_an_image_in_memory_is_its_facts_and_a_picture(mode: str):
-    image = pytest.importorskip("PIL.Image")
+    image = import_module("PIL.Image")
     picture = image.new(mode, (1600, 1200))
     rendered = render(open_source(picture, namespace_name="it"))
 
@@ -511,7 +512,7 @@ def test_an_image_in_memory_is_its_facts_and_a_picture(mode: str):
 
 
 def test_an_image_that_is_drawn_on_is_seen_anew():
-    image = pytest.importorskip("PIL.Image")
+    image = import_module("PIL.Image")
     picture = image.new("RGB", (4000, 3000), "red")
     source = open_source(picture, namespace_name="it")
     before = render(source)
@@ -522,7 +523,7 @@ def test_an_image_that_is_drawn_on_is_seen_anew():
 
 
 def test_an_image_that_is_not_loaded_yet_stays_so(tmp_path):
-    image = pytest.importorskip("PIL.Image")
+    image = import_module("PIL.Image")
     image.new("RGB", (30, 20)).save(tmp_path / "a.png")
     with image.open(tmp_path / "a.png") as picture:
         rendered = render(open_source(picture, namespace_name="it"))
@@ -535,7 +536,7 @@ def test_an_image_that_is_not_loaded_yet_stays_so(tmp_path):
 
 
 def test_a_dask_frame_is_its_expressions_and_nothing_is_computed():
-    frames = pytest.importorskip("dask.dataframe")
+    frames = import_module("dask.dataframe")
     ran: list[int] = []
 
     def double(part: pd.DataFrame) -> pd.DataFrame:
@@ -560,8 +561,8 @@ def test_a_dask_frame_is_its_expressions_and_nothing_is_computed():
 
 
 def test_dask_arrays_bags_and_delayed_values_are_their_graphs():
-    arrays, bags = pytest.importorskip("dask.array"), pytest.importorskip("dask.bag")
-    dask = pytest.importorskip("dask")
+    arrays, bags = import_module("dask.array"), import_module("dask.bag")
+    dask = import_module("dask")
     ran: list[int] = []
     array = arrays.ones((1000, 1000), chunks=(100, 300)) + 1
     bag = bags.from_sequence(range(10), npartitions=3).map(ran.append)
@@ -579,7 +580,7 @@ def test_dask_arrays_bags_and_delayed_values_are_their_graphs():
 
 
 def test_a_ray_reference_is_not_fetched():
-    ray = pytest.importorskip("ray")
+    ray = optional("ray")
 
     value, structure, _ = levels(ray.ObjectRef.from_random())
 
@@ -588,12 +589,12 @@ def test_a_ray_reference_is_not_fetched():
 
 
 def test_a_remote_function_of_ray_is_its_source():
-    ray = pytest.importorskip("ray")
+    ray = optional("ray")
     function = ray.remote(test_a_ray_reference_is_not_fetched)
 
     value, structure, _ = levels(function)
 
-    assert 'ray = pytest.importorskip("ray")' in value
+    assert 'ray = optional("ray")' in value
     assert "def test_a_ray_reference_is_not_fetched()" in structure
 
 
@@ -602,7 +603,7 @@ def test_a_remote_function_of_ray_is_its_source():
 
 @pytest.fixture
 def torch() -> Any:
-    return pytest.importorskip("torch")
+    return optional("torch")
 
 
 def test_a_tensor_is_the_array_that_it_is(torch: Any):
@@ -698,14 +699,14 @@ def test_a_network_is_its_parameters_and_modules_and_is_not_run(torch: Any):
 
 
 def many_axes() -> Any:
-    figure, axes = pytest.importorskip("matplotlib.pyplot").subplots(4, 4)
+    figure, axes = import_module("matplotlib.pyplot").subplots(4, 4)
     for one in axes.flat:
         one.plot(range(50))
     return figure
 
 
 def long_line() -> Any:
-    figure, axes = pytest.importorskip("matplotlib.pyplot").subplots()
+    figure, axes = import_module("matplotlib.pyplot").subplots()
     axes.plot(range(1_000_000))
     return figure
 

@@ -30,7 +30,7 @@ from ctxkernel.testing.renderings import opened, render, written
 
 
 def frame(rows: int = 100) -> pd.DataFrame:
-    """A frame with a column of each common kind."""
+    """Return a frame with a column of each common kind."""
     return pd.DataFrame(
         {
             "n": range(rows),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -43,7 +44,7 @@ def pdf(pages: list[str]) -> bytes:
 
 @pytest.fixture
 def pypdf() -> Any:
-    return pytest.importorskip("pypdf")
+    return import_module("pypdf")
 
 
 def edited(pypdf: Any, data: bytes, edit: Any) -> bytes:

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -20,9 +21,7 @@ from ctxkernel.sources.registry import scheme_of
 from ctxkernel.testing.fake_loop import Turns
 from ctxkernel.testing.renderings import opened, render, written
 
-fsspec = pytest.importorskip("fsspec")
-pytest.importorskip("aiohttp")
-
+fsspec = import_module("fsspec")
 CSV = b"a,b\n1,2\n"
 
 

@@ -38,7 +38,7 @@ class Notebook:
         return self.reader.marks
 
     def asked(self) -> dict[str, dict[str, Any]]:
-        """The marks of all cells, as a page that is opened now takes them."""
+        """Return the marks of all cells, as a page that is opened now takes them."""
         return marks_of(self.front.ask(type="snapshot")["cells"])
 
     def states(self) -> dict[str, str]:

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from command_line import ctxkernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scale import examples
@@ -72,7 +73,7 @@ class Recorded:
 
     def run(self, code: str = "pass", **outcome) -> TurnResult:
         """Run a cell and store its turn; a cell that raises ends its turn all the same."""
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # of the cell
             self.turns.run(code, **outcome)
         result = self.results[-1]
         self.begin(result)
@@ -252,11 +253,31 @@ def test_the_newest_session_is_the_one_written_last_by_its_own_times(tmp_path):
     second.close()
 
 
+def test_a_command_that_skips_a_damaged_session_for_an_older_one_says_so(tmp_path):
+    """Otherwise `verify` would call a notebook sound whose newest session is damaged."""
+    (tmp_path / NOTEBOOK).write_text("{}")
+    base = session_path(str(tmp_path / NOTEBOOK), {}, tmp_path)
+    first = SessionStore.open(base, now=lambda: 100.0, notebook=NOTEBOOK)
+    second = SessionStore.open(base, now=lambda: 100.0, notebook=NOTEBOOK)
+    write(first, turn(200))
+    for one in (first, second):
+        one.close()
+    second.path.write_text("no database" * 100)
+
+    for command in ("timeline", "verify", "projection"):
+        ran = ctxkernel(command, tmp_path / NOTEBOOK)
+        assert f"skipped {second.path}, which may be a newer session of this notebook" in ran.stderr, (command, ran)
+
+    first.path.unlink()
+    assert "skipped" not in (ran := ctxkernel("timeline", tmp_path / NOTEBOOK)).stderr
+    assert f"{second.path} cannot be read" in ran.stderr
+
+
 # -- law 3: what is read is what was ---------------------------------------------------------------
 
 
 def stored_deltas(reader: SessionReader) -> list[tuple[DeltaItem, ...]]:
-    """The delta feed of each turn, oldest first."""
+    """Return the delta feed of each turn, oldest first."""
     feeds = [json.loads(row["deltas"]) for row in reader.rows("endings", "1 ORDER BY seq")]
     return [tuple(DeltaItem(**item) for item in feed) for feed in feeds]
 

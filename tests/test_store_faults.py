@@ -404,7 +404,7 @@ def can_mount() -> bool:
 def test_a_small_disk_and_a_read_only_one(tmp_path):
     """A real ENOSPC, then a real read-only mount with a write-ahead log left in it."""
     if not can_mount():
-        pytest.skip("mounting is not allowed here")
+        pytest.skip("run as root, or where users may mount: unshare -rm is refused here")
     disk = tmp_path / "disk"
     disk.mkdir()
     body = """

@@ -231,7 +231,6 @@ Smith et al. On residuals. Journal of Things."""
 
 
 def test_a_paper_is_its_abstract_headings_and_conclusions_in_whole_sentences(tmp_path: Path):
-    pytest.importorskip("pypdf")
     file = written(tmp_path / "a.pdf", pdf(PAPER.split("\n---\n")))
 
     lines = render(file, 2, tokens=All).text.split("\n")[1:]

@@ -6,6 +6,7 @@ import ast
 import json
 import math
 import os
+import queue
 import random
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import nbformat
 import pytest
@@ -48,6 +50,7 @@ from ctxkernel.sweeps.seal import Unsealed, seal, unseal
 from ctxkernel.sweeps.shown_table import SWEEP_MIME, shown_sweep
 from ctxkernel.sweeps.sweep_plan import SweptCell, make_plan
 from ctxkernel.sweeps.sweep_table import SweepRow, SweepTable
+from ctxkernel.sweeps.worker import TaskLimits, WorkerKernel
 
 # -- parameters ------------------------------------------------------------------------------------------
 
@@ -1327,3 +1330,14 @@ def test_again_runs_what_an_earlier_sweep_has_done(swept, capsys):
     assert (again["cells_run"], again["cells_shared"]) == (told["cells_run"], told["cells_shared"])
     assert [row["collected"] for row in again["rows"]] == [row["collected"] for row in told["rows"]]
     assert not {row["branch"] for row in again["rows"]} & {row["branch"] for row in told["rows"]}
+
+
+def test_a_task_whose_connection_to_its_kernel_breaks_fails_at_once():
+    """Only an empty queue means that the kernel is still at work."""
+    kernel = WorkerKernel.__new__(WorkerKernel)
+    kernel._client = mock.Mock()
+    kernel._client.get_shell_msg.side_effect = [queue.Empty, ConnectionError("closed")]
+    kernel.is_alive = lambda: True
+
+    with pytest.raises(ConnectionError, match="closed"):
+        kernel._execute("x = 1", TaskLimits(0, 0))

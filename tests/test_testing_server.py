@@ -314,7 +314,7 @@ TOOL = {"name": "run", "input_schema": {"type": "object"}}
 
 
 def conversation(model: str = BOUND) -> tuple[MessagesServer, dict[str, Any]]:
-    """A server, and a request with three thoughts that it made."""
+    """Return a server, and a request with three thoughts that it made."""
     script = [
         [think("one"), call("run", {"code": "1"}, id="t1")],
         [think("two"), say("done")],

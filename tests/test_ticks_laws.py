@@ -133,7 +133,7 @@ class Program:
                 assert node.memento() == paused[node.obj_id], "a tick leaves a paused node alone"
 
     def state(self) -> str:
-        """All that the nodes are."""
+        """Return all that the nodes are."""
         return json.dumps([[node.memento(), node.digest()] for node in self.graph.nodes()], default=str)
 
     def settle(self) -> None:

@@ -26,7 +26,7 @@ NOTES = StateNotes()
 
 
 def log_of(*cells: dict[str, Any]) -> StatementLog:
-    """A log of one line; a cell with `after` begins after another execution."""
+    """Return a log of one line; a cell with `after` begins after another execution."""
     log = StatementLog()
     for at, cell in enumerate(cells, 1):
         statement_id = f"s{at}"

@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import io
 import json
+from importlib import import_module
 
 import pytest
 from hypothesis import given, settings
@@ -36,7 +37,7 @@ from ctxkernel.testing.fake_loop import count_words
 
 
 def log_of(*edges):
-    """A log of finished executions, `("s2.1", "s1.1")` each: what, and after what."""
+    """Return a log of finished executions, `("s2.1", "s1.1")` each: what, and after what."""
     log = StatementLog()
     for number, (execution_id, parent) in enumerate(edges):
         sid = execution_id.partition(".")[0]
@@ -906,7 +907,7 @@ TARGETS = {
 def test_whatever_a_view_looks_at_it_comes_back_as_it_was(tmp_path, monkeypatch, kind, named):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "log.txt").write_text("line one\n")
-    turns = real_turns(json=json, io=io, np=pytest.importorskip("numpy"), pd=pytest.importorskip("pandas"))
+    turns = real_turns(json=json, io=io, np=import_module("numpy"), pd=import_module("pandas"))
     turns.namespace["FakeSource"] = FakeSource
     turns.run(f"x = {TARGETS[kind]}\nh = view({'x' if named else TARGETS[kind]}, lod=1)")
     handle, graph = turns.namespace["h"], turns.loop.graph

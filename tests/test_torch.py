@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 from kernels import RunningKernel
+from optional_libraries import optional
 
 from ctxkernel.state.tracking.groups import Moment
 from ctxkernel.state.types import tensors
 from ctxkernel.state.types.memory_blocks import MemoryBlock, MemoryBlocks
 from ctxkernel.state.types.packer import Packer
 
-torch: Any = pytest.importorskip("torch")
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+torch: Any = optional("torch")
+on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="run on a machine with a GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=on_a_gpu)]
 MODEL = "m = nn.Linear(3, 1).to(D); opt = torch.optim.Adam(m.parameters(), lr=0.1); x = torch.ones(4, 3, device=D)"
 TRAIN = "for _ in range(3):\n    opt.zero_grad(); m(x).pow(2).mean().backward(); opt.step()"
 LEARNED = (
@@ -240,7 +242,7 @@ def test_blocks_of_memory_are_found_by_their_addresses_and_widened():
     assert id(inner) in blocks.replaced
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@on_a_gpu
 def test_a_forked_process_names_memory_of_a_device_that_was_not_copied():
     values = {"t": torch.ones(3, device="cuda"), "n": [1]}
     packer = Packer({"__name__": "__main__", **values})
@@ -252,7 +254,7 @@ def test_a_forked_process_names_memory_of_a_device_that_was_not_copied():
     assert not moment.pieces["n"].packed.faults
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@on_a_gpu
 def test_memory_of_a_device_that_is_too_large_is_named(monkeypatch):
     monkeypatch.setattr(tensors, "MOST_BYTES", 1000)
     values = {"t": torch.ones(1000, device="cuda"), "u": torch.ones(10, device="cuda")}
@@ -263,7 +265,7 @@ def test_memory_of_a_device_that_is_too_large_is_named(monkeypatch):
     assert not moment.pieces["u"].packed.faults
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@on_a_gpu
 def test_memory_of_a_device_comes_back_on_the_cpu_where_there_is_none(start_kernel):
     first = start_kernel()
     first.run("import torch; t = torch.arange(3., device='cuda'); v = t[1:]")

@@ -29,7 +29,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], nbfor
 
 
 def text_of(notebook: nbformat.NotebookNode, cell_id: str) -> str:
-    """All text that a cell showed."""
+    """Return all text that a cell showed."""
     cell = next(cell for cell in notebook.cells if cell.id == cell_id)
     return "\n".join(output.get("text", "") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
 

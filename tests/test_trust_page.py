@@ -13,7 +13,7 @@ PAGE = (DOCS / "trust.md").read_text("utf-8")
 
 
 def protected() -> list[str]:
-    """The lines of the table of what is protected."""
+    """Return the lines of the table of what is protected."""
     table = PAGE.partition("| protected | held by |")[2].partition("Not protected:")[0]
     return [line for line in table.splitlines() if line.startswith("| ") and not line.startswith("|---")]
 

@@ -13,11 +13,13 @@ import re
 import sqlite3
 import tarfile
 import zipfile
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from optional_libraries import optional
 
 from ctxkernel.core.ports import All, Budget, Source
 from ctxkernel.sources import open_source
@@ -154,7 +156,7 @@ def test_nan_in_a_sample_is_of_the_sample():
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_nulls_and_values_of_a_sample_are_shares(library: str):
-    frames = pytest.importorskip(library)
+    frames = import_module(library)
     rows = np.arange(6_000_000)
     frame = frames.DataFrame({"x": np.where(rows % 4 == 0, np.nan, 1.0), "even": rows % 2 == 0})
     if library == "polars":
@@ -169,7 +171,7 @@ def test_nulls_and_values_of_a_sample_are_shares(library: str):
 
 @pytest.mark.parametrize("kind", ["list", "struct", "map"])
 def test_a_column_of_nested_arrow_values_is_told(kind: str):
-    arrow, pandas = pytest.importorskip("pyarrow"), pytest.importorskip("pandas")
+    arrow, pandas = import_module("pyarrow"), import_module("pandas")
     number = arrow.int64()
     types = {"list": arrow.list_(number), "struct": arrow.struct([("a", number)]), "map": arrow.map_(number, number)}
     values = {"list": [[1], None], "struct": [{"a": 1}, None], "map": [[(1, 2)], None]}[kind]
@@ -179,7 +181,7 @@ def test_a_column_of_nested_arrow_values_is_told(kind: str):
 
 
 def test_a_parameter_that_modules_share_is_counted_once():
-    torch = pytest.importorskip("torch")
+    torch = optional("torch")
     model = torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False), torch.nn.Linear(4, 4, bias=False))
     model[1].weight = model[0].weight
 
@@ -188,7 +190,7 @@ def test_a_parameter_that_modules_share_is_counted_once():
 
 
 def test_every_variable_of_a_dataset_is_named_before_details():
-    xarray = pytest.importorskip("xarray")
+    xarray = import_module("xarray")
     made = xarray.Dataset(
         {f"v{at}": ("x", np.arange(50.0)) for at in range(6)}, {"x": np.arange(50.0)}, {"history": "h" * 900}
     )
@@ -198,7 +200,7 @@ def test_every_variable_of_a_dataset_is_named_before_details():
 
 
 def test_every_term_of_a_regression_is_named():
-    models = pytest.importorskip("statsmodels.api")
+    models = import_module("statsmodels.api")
     chance = np.random.default_rng(1)
     found = models.OLS(chance.normal(size=90), models.add_constant(chance.normal(size=(90, 30)))).fit()
 
@@ -241,8 +243,6 @@ CODE = [
 
 @pytest.mark.parametrize(("name", "code", "told"), CODE, ids=[row[0] for row in CODE])
 def test_members_and_names_of_code_are_told_as_what_they_are(tmp_path: Path, name: str, code: str, told: list[str]):
-    if not name.endswith(".py"):
-        pytest.importorskip("tree_sitter")
     text = render(written(tmp_path / name, code), 2).text
 
     for one in told:
@@ -401,7 +401,7 @@ def test_arrays_and_views_of_dicts_show_their_items(target: Any):
 
 
 def test_a_table_of_arrow_is_told_as_a_table():
-    arrow = pytest.importorskip("pyarrow")
+    arrow = import_module("pyarrow")
     times = arrow.array([dt.date(2020, 1, 1), None, dt.date(2021, 1, 1)] * 100).cast(arrow.timestamp("us"))
     table = arrow.table(
         {
@@ -428,7 +428,7 @@ def test_a_table_of_arrow_is_told_as_a_table():
 @pytest.mark.parametrize("lod", [0, 1, 2, 3])
 @pytest.mark.parametrize("tokens", [40, 200, 3_000])
 def test_a_wide_table_of_arrow_keeps_its_budget_and_counts_its_columns(lod: int, tokens: int):
-    arrow = pytest.importorskip("pyarrow")
+    arrow = import_module("pyarrow")
     text = render(arrow.table({f"c{at}x": [at] for at in range(400)}), lod, tokens=tokens).text
 
     assert "400 columns" in text or tokens == 40
@@ -436,7 +436,7 @@ def test_a_wide_table_of_arrow_keeps_its_budget_and_counts_its_columns(lod: int,
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
 def test_a_table_of_few_rows_is_told_exactly_however_wide_it_is(library: str):
-    made, values, names = pytest.importorskip(library), np.arange(60.0), [f"c{at}" for at in range(50_000)]
+    made, values, names = import_module(library), np.arange(60.0), [f"c{at}" for at in range(50_000)]
     if library == "pyarrow":
         table = made.Table.from_arrays([made.array(values)] * len(names), names)
     else:
@@ -495,14 +495,14 @@ def test_the_range_of_an_array_of_times_is_told():
 
 
 def test_a_zero_in_a_parquet_file_is_no_negative_zero(tmp_path: Path):
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     parquet.write_table(arrow.table({"x": [0.0, 1.5]}), tmp_path / "a.parquet")
 
     assert "x: double, 0.0 … 1.5" in render(tmp_path / "a.parquet", 1).text
 
 
 def test_rows_without_a_group_and_groups_without_rows_are_counted():
-    pandas = pytest.importorskip("pandas")
+    pandas = import_module("pandas")
     frame = pandas.DataFrame({"key": ["a", None, "b", "a"], "x": range(4)})
     kinds = pandas.Categorical(["a"] * 4, categories=["a", "b", "c"])
 
@@ -600,7 +600,7 @@ def test_a_tar_file_of_which_not_all_members_were_read_tells_a_lower_bound(
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_special_characters_of_frequent_values_are_escaped_once(library: str):
-    frame: Any = pytest.importorskip(library).DataFrame({"s": ["a\nb", "a\nb", "it's"]})
+    frame: Any = import_module(library).DataFrame({"s": ["a\nb", "a\nb", "it's"]})
     for lod in (1, 2):
         assert r"\\n" not in render(open_source(frame), lod).text
     assert r"'a\nb' ×2" in render(open_source(frame), 2).text

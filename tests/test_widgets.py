@@ -75,18 +75,18 @@ def _custom(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def shown(came: list[dict[str, Any]], kind: str = "display_data") -> list[dict[str, Any]]:
-    """The bundles of displays among what came."""
+    """Return the bundles of displays among what came."""
     return [m["content"]["data"] for m in came if m["msg_type"] == kind]
 
 
 def told(came: list[dict[str, Any]], model_id: str) -> list[dict[str, Any]]:
-    """What a widget was told of its handle."""
+    """Return what a widget was told of its handle."""
     data = [m["content"]["data"] for m in came if m["content"].get("comm_id") == model_id]
     return [one["state"] for one in data if "state" in one]
 
 
 def widgets_made(came: list[dict[str, Any]]) -> list[str]:
-    """The ids of the widgets that were made."""
+    """Return the ids of the widgets that were made."""
     opened = [m["content"] for m in came if m["msg_type"] == "comm_open"]
     return [one["comm_id"] for one in opened if "_esm" in one["data"]["state"]]
 

@@ -95,12 +95,12 @@ class Bench(Protocol):
 
     @property
     def off(self) -> bool:
-        """Whether no model may be asked now."""
+        """Return whether no model may be asked now."""
         ...
 
     @property
     def stopped(self) -> bool:
-        """Whether the user pressed stop while the newest cell ran, even if the cell caught the interrupt."""
+        """Return whether the user pressed stop while the newest cell ran, even if the cell caught the interrupt."""
         ...
 
     def sending(self, ask: Ask, request: Projection, number: int) -> None:
@@ -159,13 +159,13 @@ class Screen(Protocol):
     """Displays a turn to the user."""
 
     def begin(self) -> None:
-        """A request is sent."""
+        """Note that a request is sent."""
 
     def event(self, event: StreamEvent) -> None:
-        """An event of the response arrived."""
+        """Take an event of the response."""
 
     def end(self, note: str = "", text: str | None = None) -> None:
-        """The response ended; `note` is a remark on it, and `text` replaces its text if cells were read from that."""
+        """End the response; `note` is a remark on it, and `text` replaces its text if cells were read from that."""
 
 
 _TRUNCATED = {
@@ -209,12 +209,12 @@ class AskTurn:
 
     @property
     def live(self) -> bool:
-        """Whether the model itself is asked."""
+        """Return whether the model itself is asked."""
         return self._model.live
 
     @property
     def trusted(self) -> bool:
-        """Whether its cells may run without a decision in mode `auto`."""
+        """Return whether its cells may run without a decision in mode `auto`."""
         return self._model.trusted
 
     @property

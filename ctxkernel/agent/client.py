@@ -205,7 +205,7 @@ class ModelClient:
                     on_usage(UsageReport(answer.usage, final=answer.stop_reason is not None))
                 if shown is not None:
                     on_event(shown)
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # the answer is complete; this only lets the connection be used again
                 async with asyncio.timeout(_REST):
                     await anext(stream, _END)
             return request_id

@@ -50,7 +50,7 @@ class Fence(NamedTuple):
 
     @property
     def python(self) -> bool:
-        """Whether it is marked as Python."""
+        """Return whether it is marked as Python."""
         return _PYTHON.match(self.info) is not None
 
 

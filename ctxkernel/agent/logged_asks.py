@@ -75,7 +75,7 @@ def _sign_asks(store: SessionStore, *, revoke: bool) -> str:
 
 
 def trust_session_file(path: Path, *, revoke: bool = False) -> str:
-    """As `trust_log`, of a session that no kernel uses."""
+    """Trust a session that no kernel uses, as `trust_log` does."""
     try:
         sign_session(path, revoke=revoke)  # first: it refuses a file that is in use, or is no session
         with closing(SessionStore.open(path, named=True)) as store:

@@ -86,7 +86,7 @@ class RecordedAsk:
 
     @property
     def answered(self) -> bool:
-        """Whether its last response has no calls."""
+        """Return whether its last response has no calls."""
         return bool(self.rounds) and self.rounds[-1].stop_reason not in ("tool_use", "pause_turn", "")
 
 

@@ -80,7 +80,7 @@ class BenchKernels:
     async def close(self) -> None:
         """End all kernels."""
         if self._next is not None:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # it did not start, and no task needs it
                 self._ending.add(asyncio.create_task(self._end((await self._next)[1])))
         await asyncio.gather(*self._ending, return_exceptions=True)
 

@@ -74,7 +74,9 @@ def import_session(arguments: argparse.Namespace) -> int:
     notebook = read_notebook(path)
     if arguments.session is not None and not arguments.session.resolve().parent.is_dir():
         raise Unusable(f"--session {arguments.session}: there is no folder {arguments.session.parent}; make it first.")
-    session: Path = arguments.session or newest_session(path) or session_path(str(path), os.environ, Path.cwd())
+    session: Path = (
+        arguments.session or newest_session(path, tell=say) or session_path(str(path), os.environ, Path.cwd())
+    )
     if session.exists():
         keep_off(session)
         if has_statements(session) and not arguments.add:

@@ -131,7 +131,7 @@ class OwnKernel(NotebookClient):
         async with contextlib.AsyncExitStack() as stack:
             for tries_left in (2, 1, 0):
                 kernel = cls._made(notebook, folder, seconds)
-                # nbclient leaves this behind where the kernel did not start, and it would fail at our exit.
+                # If the kernel does not start, nbclient leaves this callback registered, and it would fail at our exit.
                 stack.callback(atexit.unregister, kernel._cleanup_kernel)
                 try:
                     await stack.enter_async_context(
@@ -215,7 +215,7 @@ class OwnKernel(NotebookClient):
         return {}
 
     async def wait_for_data(self) -> None:
-        """Wait until the data of all checkpoints are written, or the user presses Ctrl-C: a kernel's end waits less."""
+        """Wait until all checkpoint data are written, or for Ctrl-C: a kernel that ends waits for a shorter time."""
         with contextlib.suppress(Exception):  # it is dead or broken
             while not self.interrupted and self.km is not None and await ensure_async(self.km.is_alive()):
                 if await self.ask(_WRITTEN) == "True":
@@ -228,7 +228,7 @@ class OwnKernel(NotebookClient):
 
 
 def _take_fault(done: asyncio.Future[Any]) -> None:
-    """Take the exception of a stop, which asyncio would print: it fails where the kernel is being ended already."""
+    """Retrieve the exception of a stop, else asyncio prints it: a kernel that is ending cannot be stopped again."""
     if not done.cancelled():
         done.exception()
 

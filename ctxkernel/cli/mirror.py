@@ -71,7 +71,7 @@ def _pull(arguments: argparse.Namespace, files: RemoteFiles) -> int:
     here = None
     if arguments.notebook is not None and arguments.output is None:
         is_session = arguments.notebook.suffix == ".sqlite"
-        here = arguments.notebook if is_session else newest_session(arguments.notebook)
+        here = arguments.notebook if is_session else newest_session(arguments.notebook, tell=say)
         here = here if here is not None and here.is_file() else None
     progress = None if arguments.json or not sys.stderr.isatty() else _show_progress
     if here is not None and arguments.id is None:

@@ -130,7 +130,7 @@ def _affected_text(told: dict[str, Any]) -> str:
 
 
 def _write_outputs(notebook: Any, path: Path, session: Path, told: dict[str, Any], widgets: dict[str, Any]) -> None:
-    """Write the outputs of the executions into the notebook; those that the session has not whole stay."""
+    """Write the outputs of the executions into the notebook, except those that the session has only in part."""
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     with SessionReader(session) as reader:
         log = reader.log()

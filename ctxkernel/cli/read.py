@@ -59,7 +59,7 @@ def open_session(notebook: Path, session: Path | None) -> SessionReader:
 def _session_of(notebook: Path) -> ExecutedRun:
     """Return the newest session of a notebook, or that of the run that executed it. Raises Unusable or Failed."""
     check_notebook(notebook)
-    found = newest_session(notebook)
+    found = newest_session(notebook, tell=say)
     if found is not None:
         return ExecutedRun(found, None, None)
     executed = find_run(notebook, os.environ, Path.cwd())

@@ -95,7 +95,7 @@ async def _execute(
         environment[TRUSTED] = trusted_subjects(path, give=True)
     session: Path | None = arguments.session
     if arguments.resume and session is None:
-        session = newest_session(path)
+        session = newest_session(path, tell=say)
     resumed: Path | None = None
     if session is not None:
         environment[OVERRIDE] = str(session.resolve())

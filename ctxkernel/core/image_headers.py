@@ -3,7 +3,7 @@
 Rule 1: nothing is decoded, so the cost does not depend on the dimensions; the decoded size of large images is shown.
 Rule 2: at most `HEADER_BYTES` are read at a place of a file, and at most `_STEPS` segments or tags.
 Rule 3: no library: anybody can add formats to Pillow, and their code would run.
-Rule 4: a part of a header may be missing: the result is None only where the dimensions are.
+Rule 4: the result is None only if the dimensions are missing; any other part of a header may be.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def pixels(data: str) -> tuple[int, int] | None:
 
 
 def is_whole(raw: bytes) -> bool:
-    """Whether an image has its end: of a PNG, whether all its chunks are there and have the right checksums."""
+    """Return whether an image has its end: of a PNG, whether all its chunks are there and have the right checksums."""
     if raw.startswith(b"\xff\xd8\xff"):
         return raw.rstrip(b"\0\r\n").endswith(b"\xff\xd9")
     if raw.startswith(b"RIFF"):

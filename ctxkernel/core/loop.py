@@ -1,6 +1,6 @@
 """One turn, from `begin(source)` to a frozen TurnResult. Start reading here.
 
-    begin   the statement enters the log, running; names that changed outside of any cell get one of their own
+    begin   the statement enters the log, running; names that changed outside of any cell get a statement of their own
     (the kernel runs the code; handles record what is done to them)
     end     the steps of `Loop.END`: namespace diff → tick → timeline → delta feed → projection → TurnResult
 

@@ -164,5 +164,5 @@ class UserNames:
 
 
 def is_imported(type_name: str, shown: str) -> bool:
-    """Whether a value is a part of a library: a module, a function in C, a class or function with a module."""
+    """Return whether a value is a part of a library: a module, a function in C, a class or function with a module."""
     return type_name in _LIBRARY_TYPES or bool(_OF_MODULE.match(shown))

@@ -62,7 +62,7 @@ class Position(HandleFunctions):
         self.names.follow(statement.statement_id, execution.state_diff)
 
     def _on_path(self, execution_id: str) -> bool:
-        """Whether an execution that ended leads to HEAD."""
+        """Return whether an execution that ended leads to HEAD."""
         if self._passed is None:
             self._passed = {execution.execution_id for _, execution in self._history}
         return execution_id in self._passed
@@ -93,7 +93,7 @@ class Position(HandleFunctions):
 
     @property
     def next_event_id(self) -> str:
-        """The id that the next event of the open statement has. Raises RuntimeError where none is open."""
+        """Return the id that the next event of the open statement has. Raises RuntimeError where none is open."""
         if self._recording is None:
             raise RuntimeError("no statement is open; an event belongs to one")
         return f"{self._recording}:{len(self.log.records.get(self._recording, ())) + 1}"

@@ -124,7 +124,7 @@ def _deferred(name: str) -> dict[str, Any]:
     top, _, below = name.partition(".")
     path = loaded(top).get("__file__")
     if below and type(path) is str and is_of_library(path):
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # the pickler fails at the same import, and says why
             return module_dict(importlib.import_module(name))
     return {}
 

@@ -78,7 +78,7 @@ class Comparison:
 
     @property
     def same(self) -> bool:
-        """Whether nothing but the time differs, as far as it could be compared."""
+        """Return whether nothing but the time differs, as far as it could be compared."""
         return not self.differences
 
     @property

@@ -66,7 +66,7 @@ def unified(old: Sequence[str], new: Sequence[str], context: int = 2, first: int
 
 
 def counted(hunks: Sequence[Hunk]) -> str:
-    """Return `+3 −1 lines`."""
+    """Return the numbers of added and removed lines: `+3 −1 lines`."""
     return f"+{sum(d - c for _, _, c, d in hunks):,} −{sum(b - a for a, b, _, _ in hunks):,} lines"
 
 
@@ -76,8 +76,8 @@ def _anchors(old: Sequence[str], new: Sequence[str], a: int, b: int, c: int, d: 
     here = Counter(new[c:d])
     where = {new[y]: y for y in range(c, d) if here[new[y]] == 1}
     pairs = [(x, where[old[x]]) for x in range(a, b) if there[old[x]] == 1 and old[x] in where]
-    tails: list[int] = []  # y of the best chain of each length
-    ends: list[int] = []  # which pair that is
+    tails: list[int] = []  # the last new line of the best chain of each length
+    ends: list[int] = []  # the index of its last pair
     previous: list[int] = []
     for at, (_, y) in enumerate(pairs):
         length = bisect_left(tails, y)

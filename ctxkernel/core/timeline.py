@@ -93,7 +93,7 @@ class Artifact:
 
     @property
     def arranges(self) -> bool:
-        """Whether it tells how outputs are arranged, and is none itself."""
+        """Return whether it tells how outputs are arranged, and is none itself."""
         return self.kind in ("order", "displays")
 
 
@@ -154,7 +154,7 @@ class Execution:
 
     @property
     def ended_well(self) -> bool:
-        """Whether it ended without an error, here or where the notebook ran that it was imported from."""
+        """Return whether it ended without an error, here or where the notebook ran that it was imported from."""
         return self.status == "ok" or (self.status == "imported" and self.exception is None)
 
     @property
@@ -283,7 +283,7 @@ class StatementLog:
         return iter(self._statements)
 
     def __contains__(self, execution_id: object) -> bool:
-        """Whether an execution of that id is here."""
+        """Return whether an execution of that id is here."""
         return execution_id in self._by_id
 
     @property
@@ -307,23 +307,23 @@ class StatementLog:
         return len(self._by_id)
 
     def next_execution_id(self, statement_id: str) -> str:
-        """The id that the next execution of a statement will have. Raises KeyError."""
+        """Return the id that the next execution of a statement will have. Raises KeyError."""
         return f"{statement_id}.{max(map(_number, self._runs[statement_id]), default=0) + 1}"
 
     def executions(self, statement_id: str) -> tuple[Execution, ...]:
-        """The executions of one statement, oldest first."""
+        """Return the executions of one statement, oldest first."""
         return tuple([self._by_id[run] for run in self._runs.get(statement_id, ())])
 
     def execution(self, execution_id: str) -> Execution:
-        """The execution of that id. Raises KeyError."""
+        """Return the execution of that id. Raises KeyError."""
         return self._by_id[execution_id]
 
     def statement(self, statement_id: str) -> Statement:
-        """The statement of that id. Raises KeyError."""
+        """Return the statement of that id. Raises KeyError."""
         return self._named[statement_id]
 
     def get(self, statement_id: str) -> Statement | None:
-        """The statement of that id, or None."""
+        """Return the statement of that id, or None."""
         return self._named.get(statement_id)
 
     # -- growing ------------------------------------------------------------------------------
@@ -422,16 +422,16 @@ class StatementLog:
             self._movers.add(by)
 
     def ended(self) -> Path:
-        """The executions that have ended, in the order in which they began."""
+        """Return the executions that have ended, in the order in which they began."""
         runs = [(s, e) for s in tuple(self) for e in self.executions(s.statement_id) if e.status != "running"]
         return sorted(runs, key=lambda run: run[1].started_at)
 
     def path(self, execution_id: str | Literal[_Head.HEAD] | None = HEAD) -> Path:
-        """The executions that lead to one (the default is HEAD), that one last. Raises KeyError."""
+        """Return the executions that lead to one (the default is HEAD), that one last. Raises KeyError."""
         return next(self.paths([self.head if execution_id is HEAD else execution_id]))
 
     def paths(self, execution_ids: Iterable[str | None]) -> Iterator[Path]:
-        """The path of each execution; a part that it shares with the one before it is not walked again."""
+        """Yield the path of each execution; a part that it shares with the one before it is not walked again."""
         path: Path = []
         places: dict[str | None, int] = {}
         for execution_id in execution_ids:
@@ -449,7 +449,7 @@ class StatementLog:
             yield path
 
     def children(self, execution_id: str | None) -> tuple[Execution, ...]:
-        """The executions that began where this one ended, oldest first; of None, those of the roots.
+        """Return the executions that began where this one ended, oldest first; of None, those of the roots.
 
         Raises KeyError for an unknown one.
         """
@@ -462,7 +462,7 @@ class StatementLog:
         return tuple(self._by_id[child] for child in self._children.get(execution_id, ()))
 
     def branches(self) -> tuple[Branch, ...]:
-        """The branches, the one with the newest leaf last. Executions that only moved HEAD make no branch."""
+        """Return the branches, the one with the newest leaf last. Executions that only moved HEAD make no branch."""
         follow = {parent: [one for one in after if self._counts(one)] for parent, after in self._children.items()}
         after_head = [self.head] if self.head is not None else []
         for before in after_head:  # the list grows until it has all that follows HEAD
@@ -483,11 +483,11 @@ class StatementLog:
         return tuple(dataclasses.replace(b, has_head=at == newest) for at, b in enumerate(found))
 
     def _counts(self, execution_id: str) -> bool:
-        """Whether an execution makes a branch: not if it only moved HEAD and nothing follows."""
+        """Return whether an execution makes a branch: not if it only moved HEAD and nothing follows."""
         return execution_id not in self._movers or execution_id in self._children or execution_id == self.head
 
     def newest_execution(self, statement_id: str, prefer: Path | None = None) -> Execution:
-        """The execution of a statement that lies on `prefer`, else its newest one. Raises KeyError."""
+        """Return the execution of a statement that lies on `prefer`, else its newest one. Raises KeyError."""
         for statement, execution in reversed(prefer or []):
             if statement.statement_id == statement_id:
                 return self._by_id[execution.execution_id]

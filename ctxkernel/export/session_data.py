@@ -276,6 +276,8 @@ class SessionData:
         try:
             found = self.reader.stored_projection()
         except StoreError:
+            if self._sizes():  # else none was stored
+                self.left_out.append("the projection is damaged, or of a newer ctxkernel: it is left out")
             return None
         blocks = found.blocks
         if len(blocks) > BLOCKS:

@@ -75,7 +75,7 @@ class Condensing:
     """Maximal tokens of a summary."""
 
     def __post_init__(self) -> None:
-        """Raises BadPolicy for numbers outside the limits above."""
+        """Check the numbers. Raises BadPolicy for one outside of the limits above."""
         if not (0 < self.target < 1 and 0 <= self.least <= 1 and 0 < self.share < 1):
             raise BadPolicy(f"{self}: target and share lie between 0 and 1, least from 0 to 1")
         if self.keep_first < 0 or self.most < 1:

@@ -157,7 +157,7 @@ class Redactions:
 
     @property
     def at_boundary(self) -> bool:
-        """Whether no tool loop is open: no call waits, and the model need not continue from a result."""
+        """Return whether no tool loop is open: no call waits, and the model need not continue from a result."""
         return not self._in_run and not self._unanswered
 
     @property

@@ -191,7 +191,7 @@ class CtxKernelMixin:
             ctx.stopped_queue.stop(_parent_header(kernel), began)
 
     def should_handle(self, stream: Any, msg: Any, idents: Any) -> Any:
-        """As ipykernel's; also answer an execute request that was sent before an ask stopped the queue: `aborted`."""
+        """Decide as ipykernel does; answer `aborted` to an execute request sent before an ask stopped the queue."""
         kernel: Any = self
         ctx, header = self.ctx, _dict_of(_dict_of(msg).get("header"))
         if ctx is not None and header.get("msg_type") == "execute_request" and ctx.stopped_queue.has_stopped(header):
@@ -287,7 +287,7 @@ class CtxKernelMixin:
 
     @contextmanager
     def _cancel_on_sigint(self, future: Any) -> Generator[None]:
-        """As ipykernel's, but also wake the event loop, and raise where the cell computes.
+        """Cancel as ipykernel's does, but also wake the event loop, and raise where the cell computes.
 
         ipykernel's handler schedules with tornado's add_callback, which from a signal handler does not wake a loop
         that waits in select: only the second SIGINT, or the next message, interrupted `await asyncio.sleep(30)`.

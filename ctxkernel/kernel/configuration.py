@@ -103,7 +103,7 @@ class Configuration:
     # -- projecting ---------------------------------------------------------------------------
 
     def tend(self, turn: Turn, moment: str = "request") -> list[HistoryEvent | str]:
-        """As `ProjectionEngine.tend`."""
+        """Call `ProjectionEngine.tend`."""
         if self.masker.revision != self._revision:
             self._follow_masker()
         return (
@@ -117,7 +117,7 @@ class Configuration:
             self._apply(self.session)
 
     def project(self, turn: Turn) -> Projection:
-        """As `ProjectionEngine.project`."""
+        """Call `ProjectionEngine.project`."""
         if not self.own:
             return self.engine.project(turn)
         return self._without_faults(lambda: self.engine.project(turn))

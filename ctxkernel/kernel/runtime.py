@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import builtins
-import contextlib
 import dataclasses
 import os
 import platform
@@ -41,7 +40,7 @@ from ctxkernel.kernel.execution.activity import Activity
 from ctxkernel.kernel.execution.capture import Capture
 from ctxkernel.kernel.execution.cell import SingleTransform, Then
 from ctxkernel.kernel.execution.fd_streams import Streams
-from ctxkernel.kernel.execution.guard import Guard
+from ctxkernel.kernel.execution.guard import Guard, line_of
 from ctxkernel.kernel.execution.input_history import InputHistory
 from ctxkernel.kernel.execution.interrupts import Interrupts, Timeout
 from ctxkernel.kernel.execution.notebook_cells import NotebookCells
@@ -144,7 +143,9 @@ class Runtime:
         self.activity = Activity()
         self.files = FileScan(self.settings, self._log_path)
         self.file_states = self._file_states()
-        self.reads = FileReads(self._log_path, self.file_states.before_write)
+        self.reads = FileReads(
+            self._log_path, self.file_states.before_write, lambda fault: self.guard.fail("kept files", fault)
+        )
 
     def _follow_notebook(self, place: str | None, session: Path) -> None:
         """Let the session of a notebook that was renamed or moved have its new name and place."""
@@ -153,8 +154,15 @@ class Runtime:
             return
         from ctxkernel.store.log.renamed_notebooks import follow
 
-        with contextlib.suppress(Exception):  # the kernel then begins a new session, as for any new notebook
+        try:
             follow(session.parent.parent / name, session)
+        except Exception as fault:  # the kernel begins a new session, as for any new notebook
+            told = (
+                f"the session that {Path(name).name} had under an earlier name or in another folder could not be taken "
+                f"over ({line_of(fault)}): it is left as it is. Mend that, and restart the kernel to try again"
+            )
+            self.notices.kept.append(told)
+            self.notices.due.append(told)
 
     def _make_model(self) -> None:
         """Make the loop, which knows no Jupyter, and its ports."""

@@ -58,6 +58,10 @@ class KernelServices:
         """The rendered history of the model."""
         return self.configuration.engine.past
 
+    def record(self, write: Callable[..., str | None], *arguments: object) -> None:
+        """Write to the log by a method of the store, and show its notice."""
+        self.notices.keep(self.guard("session store", write, None, *arguments))
+
     def store_response(
         self, row: int | None, status: str, outcome: Response | ModelFailure | None, spent: Spent, **body: Any
     ) -> str | None:

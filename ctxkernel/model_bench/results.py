@@ -32,7 +32,7 @@ class PlayedTask:
 
     @property
     def passed(self) -> bool:
-        """Whether all assertions hold."""
+        """Return whether all assertions hold."""
         return not self.why
 
     def to_json(self) -> dict[str, Any]:

@@ -39,7 +39,7 @@ STEERS = "it only steers the kernel, which is of no use to the model"
 
 
 def steers(statement: Statement) -> bool:
-    """Whether a statement only steers the kernel."""
+    """Return whether a statement only steers the kernel."""
     if "%ctx " not in statement.source:
         return False
     lines = [line for line in map(str.strip, statement.source.splitlines()) if line and not line.startswith("#")]
@@ -47,7 +47,7 @@ def steers(statement: Statement) -> bool:
 
 
 def is_bookkeeping(statement: Statement, records: Sequence[HistoryEvent]) -> bool:
-    """Whether a statement only gave directives on the history itself: it has no block."""
+    """Return whether a statement only gave directives on the history itself: it has no block."""
     if statement.author == "model" and statement.kind == "meta":  # a response without content
         return True
     if not records or not any(isinstance(one, _COMMANDS) for one in records):
@@ -59,12 +59,12 @@ def is_bookkeeping(statement: Statement, records: Sequence[HistoryEvent]) -> boo
 
 
 def has_block(statement: Statement, records: Sequence[HistoryEvent]) -> bool:
-    """Whether the history shows a statement in a block of its own."""
+    """Return whether the history shows a statement in a block of its own."""
     return not (steers(statement) or any(map(stands_for, records)) or is_bookkeeping(statement, records))
 
 
 def is_pinned(shown: Sequence[HistoryEvent], place: int, pins: Collection[str]) -> bool:
-    """Whether an event is pinned, or another event of its batch."""
+    """Return whether an event is pinned, or another event of its batch."""
     if shown[place].place == "message":
         return shown[place].event_id in pins
     first = end = place

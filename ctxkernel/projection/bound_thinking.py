@@ -82,6 +82,6 @@ class BoundThinking:
         self.live, self._tokens, self._images = place, 0, 0
 
     def _is_edited(self, event: HistoryEvent, name: str, number: int) -> bool:
-        """Whether the newest edit changed an entry that is older."""
+        """Return whether the newest edit changed an entry that is older."""
         edits = self.edits
         return (isinstance(event, Summary) and number == edits.newest - 1) or edits.since.get(name) == edits.newest

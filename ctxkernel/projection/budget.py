@@ -178,11 +178,11 @@ class HistoryFold:
         return len(self._whole)
 
     def stands(self, index: int) -> bool:
-        """Whether an entry is shown at all."""
+        """Return whether an entry is shown at all."""
         return index >= self.dropped or index in self._kept
 
     def is_kept(self, index: int) -> bool:
-        """Whether an entry is masked or dropped only after all others."""
+        """Return whether an entry is masked or dropped only after all others."""
         return index in self._kept
 
     def shows_images(self, index: int) -> bool:

@@ -91,7 +91,7 @@ class EventRendering(NamedTuple):
 
     @property
     def masks(self) -> bool:
-        """Whether the masked form differs from the whole one."""
+        """Return whether the masked form differs from the whole one."""
         return self.masked is not self.whole
 
 

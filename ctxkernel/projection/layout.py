@@ -156,7 +156,7 @@ def status_text(newest: str) -> str:
 
 
 def is_status(text: str) -> bool:
-    """Whether a recorded system message is in our own words, since it has the operator's authority."""
+    """Return whether a recorded system message is in our own words, since it has the operator's authority."""
     return bool(_STATUS.fullmatch(text))
 
 
@@ -176,7 +176,7 @@ class StatementText(NamedTuple):
 
     @property
     def masks(self) -> bool:
-        """Whether the short form saves tokens; else it is the whole one."""
+        """Return whether the short form saves tokens; else it is the whole one."""
         return self.short is not self.text
 
 

@@ -74,7 +74,7 @@ class Masker:
         return covered(text, spans, lambda span: self._may_show(text, span))
 
     def _may_show(self, text: str, span: SecretSpan) -> bool:
-        """Whether the user allowed this; if not, count it."""
+        """Return whether the user allowed this; if not, count it."""
         if self._is_allowed(span):
             return True
         kind = kind_of(span)

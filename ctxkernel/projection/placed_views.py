@@ -75,7 +75,7 @@ def _maker(value: ast.expr) -> ast.Call | None:
 
 
 def _differs(one: Placed, call: ast.Call) -> bool:
-    """Whether the constructor would make another view than the present one."""
+    """Return whether the constructor would make another view than the present one."""
     given = dict(_DEFAULTS)
     for word in call.keywords:
         if word.arg is None or not isinstance(word.value, ast.Constant):

@@ -116,7 +116,7 @@ class ProjectionCheck:
         return self._is_fine_shape(beside, tail, marks)
 
     def _is_fine_shape(self, beside: Sequence[Piece], tail: Sequence[Piece], marks: int) -> bool:
-        """Whether a body of these blocks, each text a dot, is fine with so many breakpoints."""
+        """Return whether a body of these blocks, each text a dot, is fine with so many breakpoints."""
         texts = all(map(_is_plain, beside))
         key = marks, bool(beside), tuple(dict.fromkeys([(piece.role, piece.raw) for piece in map(_dotted, tail)]))
         known = self._shapes.get(key) if texts else None
@@ -144,7 +144,7 @@ def path_of(projection: Projection, block: Piece) -> str:
 
 
 def _is_plain(piece: Piece) -> bool:
-    """Whether a block is a text or an image of the user: the blocks after it do not depend on it."""
+    """Return whether a block is a text or an image of the user: the blocks after it do not depend on it."""
     return (not piece.raw or _is_image(piece)) and piece.role == "user"
 
 
@@ -163,7 +163,7 @@ def _images_in(piece: Piece) -> int:
 
 
 def _is_fine_image(piece: Piece) -> bool:
-    """Whether an image passes the rules in any request; True for other blocks."""
+    """Return whether an image passes the rules in any request; True for other blocks."""
     if not _is_image(piece):
         return True
     extent = picture_extent(piece.text)

@@ -49,7 +49,7 @@ class SentReceipt(Protocol):
 
     @property
     def raw(self) -> bool:
-        """Whether `text` is the JSON of a block."""
+        """Return whether `text` is the JSON of a block."""
         ...
 
 

@@ -158,7 +158,7 @@ class Past:
 
     @property
     def context_sent(self) -> bool:
-        """Whether the history has the state that was sent with the open loop."""
+        """Return whether the history has the state that was sent with the open loop."""
         question = self._thinking.question
         return self._bound and 0 <= question <= self._sent_state
 
@@ -180,7 +180,7 @@ class Past:
         return [*left, *(LeftOut(attribute(one), why) for one in hidden)]
 
     def _is_masked(self, place: int) -> bool:
-        """Whether the entry at `place` is masked, or was dropped."""
+        """Return whether the entry at `place` is masked, or was dropped."""
         return place < self.fold.masked and not self.fold.is_kept(place)
 
     def unmasked(self) -> Sequence[HistoryEvent]:
@@ -196,13 +196,13 @@ class Past:
 
     @property
     def is_untouched(self) -> bool:
-        """Whether nothing can be due: no calls, no directives that wait, no request to condense, nothing dropped."""
+        """Return whether nothing can be due: no calls, waiting directives, request to condense or dropped entries."""
         quiet = not self.has_calls and not self.redactions.waiting and not self.view.unhandled_request
         return quiet and not self.fold.dropped
 
     @property
     def drops(self) -> bool:
-        """Whether an entry is dropped without a summary or a mark."""
+        """Return whether an entry is dropped without a summary or a mark."""
         return any(not self.fold.stands(place) for place in range(self.fold.dropped))
 
     def stands(self, statement_id: str) -> str:
@@ -270,7 +270,7 @@ class Past:
         self._grow(shown)
 
     def _continues(self, path: Path, records: RecordsByExecution) -> bool:
-        """Whether `path` begins with the executions that were fed."""
+        """Return whether `path` begins with the executions that were fed."""
         newest, name = len(self._fed) - 1, self._fed[-1] if self._fed else ""
         if len(path) <= newest or (name and path[newest][1].execution_id != name):
             return False

@@ -44,13 +44,13 @@ class RecordedRun:
     inputs: Mapping[str, Version] = field(default_factory=dict[str, Version])
     """Names that it may have used, with their versions before it."""
     classes: Mapping[str, Version] = field(default_factory=dict[str, Version])
-    """The user's classes before it, by label: values that it used may be of other ones than those that it used."""
+    """The user's classes before it, by label: a value that it used may be of a class that it did not name."""
     parts: Mapping[str, Version] = field(default_factory=dict[str, Version])
     """Parts of the process on which it may depend, with their versions before it."""
     effects: Mapping[str, Version] = field(default_factory=dict[str, Version])
     """Names and parts that differ after it."""
     regrouped: Collection[str] = ()
-    """Names and labels among these with equal content: it is stored otherwise since others hold a part of it, too."""
+    """Names and labels in `effects` with equal content, stored differently since other variables share a part of it."""
     new_parts: Collection[str] = ()
     """Parts among those that the process had not before it, such as the settings of a library that it loaded."""
     gone: Collection[str] = ()
@@ -73,8 +73,7 @@ class World:
     state: Mapping[str, Version]
     same: Callable[[Version, Version], bool]
     match: Callable[[RecordedRun, Mapping[str, Version], Collection[str]], tuple[Collection[str], Mapping[str, str]]]
-    """Returns which of these inputs of an execution differ in a state although objects may have been made again, and
-    the names of such objects: then → now."""
+    """Returns which of these inputs differ in a state, and the names of equal objects made again: then → now."""
     reads_first: Callable[[str], Collection[str] | None]
     """Returns the names that a text reads before it binds them; None for any."""
     file: Callable[[str], str]
@@ -92,7 +91,7 @@ class CellDecision:
     run: RecordedRun | None = None
     """The execution whose result is kept, or the one that the cell repeats."""
     renames: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Names of objects in that result → those that equal objects have now."""
+    """Names of objects in that result → the names of the equal objects of now."""
 
 
 def decide(candidates: Sequence[RecordedRun], world: World, *, missing: str) -> CellDecision:
@@ -124,14 +123,14 @@ def changed_names(run: RecordedRun, world: World) -> tuple[Collection[str], Mapp
     if not known:
         return names, {}
     changed, renames = world.match(run, state, known)
-    # A name whose own content is as it was may hold a class that is not.
+    # A name with unchanged content may refer to a class that has changed.
     found = [name for name in dict.fromkeys((*names, *changed)) if name in changed or get(name) is MAYBE]
     found = [name for name in found if name in names or not _is_only_bound(run, name, world)]
     return found, {} if found else renames
 
 
 def _changed_parts(run: RecordedRun, world: World) -> Iterator[str]:
-    """Yield which parts of the process and files an execution found otherwise, for people."""
+    """Yield, as text, the parts of the process and the files that differ from those that an execution found."""
     state, same = world.state, world.same
     get = state.get
     parts = [name for name, one in run.parts.items() if (now := get(name)) is not one and not same(one, now)]
@@ -147,7 +146,7 @@ def _changed_parts(run: RecordedRun, world: World) -> Iterator[str]:
 
 
 def _is_only_bound(run: RecordedRun, name: str, world: World) -> bool:
-    """Return whether an execution bound a name that had no value, without a look at it."""
+    """Return whether an execution bound a name that had no value, and did not read it before."""
     if run.inputs[name] is not GONE or name not in run.binds:
         return False
     first = world.reads_first(run.source)

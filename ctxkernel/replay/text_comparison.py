@@ -44,7 +44,7 @@ def same_text(old: str, new: str, tolerance: Tolerance) -> bool:
 
 
 def _frame(text: str) -> str:
-    # A number that is a digit longer moves the text to its right, and lengthens the line under a head.
+    # A longer number shifts the text to its right and lengthens the rule under a table's header.
     return "\n".join(line.strip() for line in _RULER.sub("---", _BLANKS.sub(" ", _FLOAT.sub("#", text))).split("\n"))
 
 

@@ -42,7 +42,7 @@ class SessionLock:
 
     @property
     def by_file(self) -> bool:
-        """Whether the file system has no locks, so a file that names the process stands for the lock."""
+        """Return whether the file system has no locks, so a file that names the process stands for the lock."""
         return self._owner is not None
 
     @classmethod

@@ -59,9 +59,9 @@ def main() -> int:
     finally:
         from ctxkernel.sweeps.worker import end_kernels
 
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # the scheduler is gone; a kernel ends with its worker
             executor.call_on_workers(end_kernels)
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # this process ends, and its cluster with it
             executor.close()
     return 0
 

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import platform
+import queue
 import secrets
 import shutil
 import sys
@@ -69,8 +70,8 @@ def run_task(message: bytes) -> bytes:
     with contextlib.suppress(Exception):  # without a usable result, the task runs again
         known = store.read(name, MOST_BYTES)
         found = unseal(key, f"result {header['key']}", known) if known is not None else {}
-        # Of an earlier sweep only the timeline knows whether its files are as they were. A result that needs all
-        # variables was found with a part of them: this message brings the others.
+        # Only results of this sweep are reused: the timeline alone knows whether the files of an earlier sweep are
+        # unchanged. A result with `needs_all` was computed without all variables; this message contains the others.
         if known is not None and found.get("sweep") == task["sweep"] and not found.get("needs_all"):
             return known
     with _lock:
@@ -137,7 +138,7 @@ class WorkerKernel:
         self._family: list[Any] = []
         """The kernel's process and its children."""
         self._looked = 0.0
-        # In the folder of the sweep, which is deleted at its end: a worker that is killed deletes nothing.
+        # Use the folder of the sweep, which is deleted when the sweep ends: a killed worker cannot delete its own.
         place = store.url if task.get("chunks") and os.path.isdir(store.url) else None
         self._folder = Path(tempfile.mkdtemp(prefix="ctxkernel-sweep-", dir=place))
         self._roots: dict[str, list[Any]] = {}
@@ -252,7 +253,7 @@ class WorkerKernel:
         begun = time.monotonic()
         while True:
             reply: dict[str, Any] = {}
-            with contextlib.suppress(Exception):  # the queue's Empty
+            with contextlib.suppress(queue.Empty):
                 reply = client.get_shell_msg(timeout=_POLL_SECONDS)
             if reply and reply["parent_header"].get("msg_id") == msg_id:
                 if reply["content"]["status"] != "ok":
@@ -290,7 +291,7 @@ class WorkerKernel:
         for sweep, one in list(_kept.items()):
             if one is self:
                 del _kept[sweep]
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # each of the three: it has ended already
             import psutil
 
             for child in psutil.Process(self._pid()).children(recursive=True):

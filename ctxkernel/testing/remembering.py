@@ -40,7 +40,7 @@ class RequestPart(NamedTuple):
 
     @property
     def thinking(self) -> bool:
-        """Whether it is a thinking block, which has a signature."""
+        """Return whether it is a thinking block, which has a signature."""
         return self.block.get("type") == "thinking"
 
 

@@ -405,7 +405,7 @@ class Desk:
         raise AssertionError(f"the cells cannot be selected one by one: {selected.all_inner_texts()}")
 
     def cell(self, index: int) -> Locator:
-        """The cell at `index` of the notebook in front."""
+        """Return the cell at `index` of the notebook in front."""
         return self.page.locator(f".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell[data-windowed-list-index='{index}']")
 
     def enter(self, statement: str = "") -> None:
@@ -435,7 +435,7 @@ class Desk:
         raise AssertionError(f"the palette does not offer {words!r}")
 
     def row(self, statement: str) -> Locator:
-        """The row of a statement in the timeline."""
+        """Return the row of a statement in the timeline."""
         return self.view.locator(f".ctxk-row[data-statement={statement}]")
 
     def tab(self, name: str) -> Locator:
@@ -454,7 +454,7 @@ class NotebookDesk(Desk):
             super()._note(error)
 
     def leave(self) -> bool:
-        """The page has one notebook: the next test has its own."""
+        """Return False: the page has one notebook, so the next test gets its own."""
         self.page.remove_listener("pageerror", self._note)
         return False
 

@@ -20,12 +20,12 @@ CELLS = [
 
 
 def told(desk):
-    """What the panel says of the last thing done."""
+    """Return what the panel says of the last thing done."""
     return desk.view.locator(".ctxk-told")
 
 
 def output(desk, index):
-    """The output of a cell."""
+    """Return the output of a cell."""
     return desk.cell(index).locator(".jp-OutputArea")
 
 

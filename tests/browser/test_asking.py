@@ -18,7 +18,7 @@ CODE = "total = sum(rows)\nprint('sum', total)"
 
 
 def proposes(*cells: str, text: str = "I look."):
-    """An answer that proposes cells."""
+    """Return an answer that proposes cells."""
     return answer([say(text), *(call("run_cell", {"code": code}) for code in cells)])
 
 
@@ -42,17 +42,17 @@ def asked(desk, messages):
 
 
 def button(place, name):
-    """A button of a card."""
+    """Return a button of a card."""
     return place.locator(".ctxk-card-of-model").get_by_role("button", name=name, exact=True)
 
 
 def told(messages) -> str:
-    """The last request's messages."""
+    """Return the last request's messages."""
     return json.dumps(messages.requests[-1].body["messages"], ensure_ascii=False)
 
 
 def saved(desk, index=1):
-    """The outputs of a cell, as they are saved."""
+    """Return the outputs of a cell, as they are saved."""
     desk.page.keyboard.press("Control+s")
     path = desk.lab.root / "ask.ipynb"
     desk.page.wait_for_function("!jupyterapp.shell.currentWidget.context.model.dirty")

@@ -61,17 +61,17 @@ def join(pair: tuple[Any, Any], name: str) -> tuple[Any, Any]:
 
 
 def text(desk: Any, index: int) -> str:
-    """The text of a cell."""
+    """Return the text of a cell."""
     return desk.page.evaluate(f"{CURRENT}.content.widgets[{index}].model.sharedModel.getSource()")
 
 
 def sources_of(desk: Any) -> list[str]:
-    """The texts of all cells."""
+    """Return the texts of all cells."""
     return desk.page.evaluate(f"{CURRENT}.content.widgets.map(one => one.model.sharedModel.getSource())")
 
 
 def kept(desk: Any, index: int) -> str:
-    """The texts that are kept with a cell, on any page."""
+    """Return the texts that are kept with a cell, on any page."""
     return json.dumps(desk.page.evaluate(f"{CURRENT}.content.widgets[{index}].model.sharedModel.getMetadata()"))
 
 

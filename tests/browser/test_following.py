@@ -23,12 +23,12 @@ def retype(desk: Any, index: int, source: str) -> None:
 
 
 def text(desk: Any, index: int) -> str:
-    """The text of a cell."""
+    """Return the text of a cell."""
     return desk.page.evaluate(f"{CURRENT}.content.widgets[{index}].model.sharedModel.getSource()")
 
 
 def bar(desk: Any) -> Locator:
-    """The bar above the notebook."""
+    """Return the bar above the notebook."""
     return desk.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .ctxk-offer")
 
 

@@ -62,7 +62,6 @@ def test_the_oldest_jupyterlab_has_marks_follows_a_return_and_survives_a_reload(
 
 def test_notebook_7_has_marks_follows_a_return_and_logs_no_error_of_ours(lab: Lab, context: BrowserContext):
     """A page there has one notebook and no status bar; all else is as in JupyterLab."""
-    pytest.importorskip("notebook", reason="of the extra [test]")
     desk = NotebookDesk(copy.copy(lab), context.new_page())
     logged: list[str] = []
     desk.page.on("console", lambda message: message.type == "error" and logged.append(message.text))

@@ -37,7 +37,7 @@ def run_all(desk, cells):
 
 
 def block(desk, name):
-    """A block of the projection."""
+    """Return a block of the projection."""
     return desk.view.locator(f'[data-block="{name}"]')
 
 
@@ -48,7 +48,7 @@ def act(desk, name, item):
 
 
 def told(desk):
-    """What the panel says of the last thing done."""
+    """Return what the panel says of the last thing done."""
     return desk.view.locator(".ctxk-told")
 
 

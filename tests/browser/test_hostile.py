@@ -241,7 +241,7 @@ def run_cells(page: Page) -> None:
 
 
 def notebook_of(bundles: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """A notebook of somebody else's: hostile texts in cells, outputs, metadata."""
+    """Return a notebook of somebody else's: hostile texts in cells, outputs, metadata."""
     cells = []
     for number, (name, data) in enumerate(bundles.items()):
         outputs = [
@@ -292,7 +292,6 @@ def test_an_output_that_cannot_be_drawn_says_so_and_is_no_error_for_jupyterlab(d
 
 
 def test_hostile_texts_stay_text_in_notebook_7(lab: Any, context: BrowserContext, messages: Any):
-    pytest.importorskip("notebook", reason="of the extra [test]")
     page = context.new_page()
     watch = Watch(page)
     lab.write("seven.ipynb", CELLS)

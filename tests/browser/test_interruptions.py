@@ -20,7 +20,7 @@ KERNEL = f"{CURRENT}.sessionContext.session.kernel"
 
 
 def wait_for(name: str) -> str:
-    """A cell that runs until a file is there."""
+    """Return a cell that runs until a file is there."""
     return f"import pathlib, time\nwhile not pathlib.Path({name!r}).exists():\n    time.sleep(0.05)\nprint({name!r})"
 
 

@@ -42,7 +42,7 @@ def long(model: Page) -> Page:
 
 
 def in_sight(page: Page, of: str) -> list[str]:
-    """The items of which a part can be seen, with those that are not made."""
+    """Return the items of which a part can be seen, with those that are not made."""
     return page.locator(f".ctxk-{of}").evaluate(
         """(section) => {
           const { top, bottom } = section.getBoundingClientRect();
@@ -90,7 +90,7 @@ def test_tab_reaches_every_block_in_both_directions(long):
 
 
 def focus_of(page: Page, start: Locator, key: str, times: int) -> list[str]:
-    """The blocks that the keyboard was in, at each press."""
+    """Return the blocks that the keyboard was in, at each press."""
     start.focus()
     out: list[str] = []
     for _ in range(times):

@@ -434,7 +434,7 @@ def test_a_long_session_is_drawn_by_what_changed(desk):
 
 
 def script(name: str) -> str:
-    """A function of the page, from the file beside this one."""
+    """Return a function of the page, from the file beside this one."""
     return (Path(__file__).parent / f"{name}.js").read_text(encoding="utf-8")
 
 

@@ -104,18 +104,18 @@ def stage(page: Page) -> Iterator[Page]:
 
 
 def script(name: str) -> str:
-    """A function of the page, from the file beside this one."""
+    """Return a function of the page, from the file beside this one."""
     text = (Path(__file__).parent / f"{name}.js").read_text(encoding="utf-8")
     return re.sub(r"^//.*\n", "", text, flags=re.MULTILINE).strip().rstrip(";")
 
 
 def row(page: Page, execution: str) -> Locator:
-    """The row of an execution."""
+    """Return the row of an execution."""
     return page.locator(f'.ctxk-row[data-execution="{execution}"]')
 
 
 def shown(page: Page) -> list[str]:
-    """What stands in the timeline, from top to bottom."""
+    """Return what stands in the timeline, from top to bottom."""
     return page.locator(".ctxk-rows > [role=row]").evaluate_all(
         "els => els.map((el) => el.dataset.execution ?? (el.matches('.ctxk-here') ? 'here' : 'fork'))"
     )
@@ -134,7 +134,7 @@ def move(page: Page, head: str | None) -> None:
 
 
 def gestures(page: Page) -> list[str]:
-    """What the panel asked the kernel to run."""
+    """Return what the panel asked the kernel to run."""
     return page.evaluate("host.gestures")
 
 
@@ -157,7 +157,7 @@ def legible(page: Page, theme: str, what: str) -> None:
 
 
 def sticking_out(page: Page) -> list[str]:
-    """What goes beyond the right edge of the page."""
+    """Return what goes beyond the right edge of the page."""
     return page.evaluate(
         """() => [...document.querySelectorAll('.ctxk *')]
           .filter((el) => el.checkVisibility() && !el.closest('.ctxk-sr, .ctxk-storage, .ctxk-tabs, .ctxk-go, pre'))
@@ -704,7 +704,7 @@ BLOCKS = """(given) => {
 
 
 def block(page: Page, name: str) -> Locator:
-    """A block of the projection."""
+    """Return a block of the projection."""
     return page.locator(f'[data-block="{name}"]')
 
 

@@ -21,7 +21,7 @@ EVIL = "<img src=x onerror=alert(1)>"
 
 
 def line(alpha, model, r2, status="ok", **others):
-    """A row of a table, as the kernel sends it."""
+    """Return a row of a table, as the kernel sends it."""
     numbers = [None if not isinstance(one, int | float) else float(one) for one in (alpha, model, r2)]
     values = [{"text": str(one), "number": number} for one, number in zip((alpha, model, r2), numbers, strict=True)]
     told = {"values": values, "status": status, "why": "", "branch": f"s9.{alpha}", "seconds": 0.5, "cpu": 0.25}
@@ -43,7 +43,7 @@ def swept(stage):
 
 
 def shown(page):
-    """The values of alpha, row by row."""
+    """Return the values of alpha, row by row."""
     return page.locator(".ctxk-sweeptable tbody tr td:nth-child(2)").all_inner_texts()
 
 

@@ -38,7 +38,7 @@ LONG = """async (count) => {
 
 
 def focused(stage) -> str:
-    """The run of the row that has the keyboard."""
+    """Return the run of the row that has the keyboard."""
     return stage.evaluate("document.activeElement.dataset.execution ?? document.activeElement.className")
 
 

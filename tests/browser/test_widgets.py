@@ -25,7 +25,7 @@ CELLS = [
 
 
 def widget_of(cell: Locator) -> Locator:
-    """The live handle in the output of a cell."""
+    """Return the live handle in the output of a cell."""
     return cell.locator(".ctxk-live")
 
 
@@ -171,7 +171,6 @@ def test_the_rows_of_a_rendering_have_one_line_each_where_no_widget_is(desk: Any
 
 def test_in_notebook_7_too(lab: Any, context: BrowserContext):
     """There the panel is the same one, and so is the handle; what is saved has text that needs nothing of ours."""
-    pytest.importorskip("notebook", reason="of the extra [test]")
     lab.write("seven.ipynb", CELLS)
     page = context.new_page()
     page.goto(f"http://127.0.0.1:{lab.port}/notebooks/seven.ipynb?token={lab.token}")

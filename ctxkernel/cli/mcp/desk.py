@@ -13,6 +13,7 @@ from typing import Any
 
 from ctxkernel.cli.mcp import agent_texts
 from ctxkernel.cli.mcp.live import LiveKernel, NoKernel, live_notebooks
+from ctxkernel.cli.output import say
 from ctxkernel.cli.read import check_notebook
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import plural
@@ -88,7 +89,7 @@ class Desk:
                 raise BadCommand("this kernel keeps its session in memory, so there is no timeline to read")
             return about.session
         except NoKernel:
-            found = newest_session(notebook) if notebook is not None and not start else None
+            found = newest_session(notebook, tell=say) if notebook is not None and not start else None
             if found is None and not start and notebook is not None and kernel.may_start:
                 raise BadCommand(f"nothing has been run in {notebook} yet: run_cell starts a kernel for it") from None
             if found is None:

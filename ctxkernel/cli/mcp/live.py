@@ -162,7 +162,7 @@ class LiveKernel:
         if self._client is not None:
             self._client.stop_channels()
         if self._own is not None:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # it has died already
                 await self._own.shutdown_kernel()
         for reply in self._replies.values():
             reply.cancel()
@@ -176,7 +176,7 @@ class LiveKernel:
 
     @property
     def is_own(self) -> bool:
-        """Whether the kernel was started here, so that no front end shows it."""
+        """Return whether the kernel was started here, so that no front end shows it."""
         return self._own is not None
 
     @property

@@ -48,7 +48,7 @@ class Asked:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is to be changed."""
+        """Return whether nothing is to be changed."""
         return not (self.policy or self.refreshed or self.calls)
 
     def note(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], policy: Mapping[str, Any]) -> None:
@@ -189,7 +189,7 @@ class AskedChanges:
 
 
 def _is_shown(node: NodeBase, later: list[Asked], running: Collection[str] = ()) -> bool:
-    """Say whether one of some entries is of a group with this handle in it, other than the `running` ones."""
+    """Return whether one of some entries is of a group with this handle in it, other than the `running` ones."""
     groups = [one.node for one in later if isinstance(one.node, GroupHandle) and one.node.obj_id not in running]
     return any(node in group.nested() for group in groups)
 

@@ -57,11 +57,11 @@ class Graph(GraphBase):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no living nodes."""
+        """Return whether there are no living nodes."""
         return not self._nodes
 
     def nodes(self) -> list[NodeBase]:
-        """The living nodes, in the order of their creation."""
+        """Return the living nodes, in the order of their creation."""
         if not self._nodes:  # most notebooks
             return []
         return sorted(self._nodes.values(), key=lambda node: node.serial)

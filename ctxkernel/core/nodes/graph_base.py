@@ -120,7 +120,7 @@ class GraphBase(ABC):
 
     @property
     def ticking(self) -> bool:
-        """Whether a tick is running, in which node state may change."""
+        """Return whether a tick is running, in which node state may change."""
         return self._open_for == "tick"
 
     def keep_basis(self, key: tuple[Any, ...], basis: object) -> None:

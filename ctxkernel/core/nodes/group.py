@@ -318,7 +318,7 @@ class GroupHandle(NodeBase):
         return [member.target for member in self._members]
 
     def _stale(self) -> bool:
-        """Whether the summary is out of date, be it by a change of a member, a question or another target."""
+        """Return whether the summary is out of date, be it by a change of a member, a question or another target."""
         return self.dirty or self._named != self._asked() or self._targets != self._looked_at()
 
     def supposed(self, policy: Mapping[str, Any], instead: Mapping[str, NodeBase]) -> Self:

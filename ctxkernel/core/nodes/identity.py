@@ -27,7 +27,7 @@ def kind_of(obj_type: str, target: Json) -> tuple[str, str]:
 
 
 def is_made(event: Event) -> bool:
-    """Whether an event is the call of a constructor."""
+    """Return whether an event is the call of a constructor."""
     return isinstance(event, MethodCalled) and event.method == event.obj_type and not event.before_digest
 
 
@@ -59,7 +59,7 @@ def made_again(log: StatementLog) -> dict[str, int]:
 
 
 def is_same_cell(one: Statement, other: Statement) -> bool:
-    """Whether two statements are runs of one cell: by tags, by the id of the cell, or else by its text."""
+    """Return whether two statements are runs of one cell: by tags, by the id of the cell, or else by its text."""
     first, second = ({run.statement_id, run.tags.get("rerun_of")} - {None} for run in (one, other))
     if first & second:
         return True

@@ -351,7 +351,7 @@ class NodeBase(Observed):
 
     @property
     def pinned(self) -> bool:
-        """Whether the projection keeps it before others."""
+        """Return whether the projection keeps it before others."""
         return self._pinned
 
     @property

@@ -15,7 +15,7 @@ from ctxkernel.core.timeline import NamespaceDiff
 
 _WORDS, _PHRASE = 400, 5
 _VIEWS = 200
-"""So many views are told what a question names in their targets."""
+"""The most views that are told which names in their targets a question has."""
 
 
 def named_in(question: str, namespace: Mapping[str, Any], nodes: Iterable[NodeBase]) -> frozenset[str]:
@@ -48,7 +48,7 @@ def tell_views(nodes: Iterable[NodeBase], question: str) -> None:
 
 
 def tell_changes(nodes: Iterable[NodeBase], namespace: Mapping[str, Any], diff: NamespaceDiff) -> None:
-    """Have running views look again at what a statement changed: of a large target their stamps see a sample only."""
+    """Have running views look again at what a statement changed: a stamp covers only a sample of a large target."""
     if not diff.changed and not diff.incomplete:
         return
     changed = {id(namespace[name]) for name in diff.changed if name in namespace}

@@ -106,7 +106,7 @@ class ViewHandle(NodeBase):
         return getattr(source, "target", getattr(source, "spec", source))
 
     def shows(self, kind: str, subject: str, namespace: Mapping[str, object]) -> bool:
-        """Whether its target is the subject of a divergence of this kind: a variable, or a file."""
+        """Return whether its target is the subject of a divergence of this kind: a variable, or a file."""
         target = self.looks_at
         if kind == "state":
             return subject in namespace and namespace[subject] is target
@@ -391,7 +391,7 @@ class ViewHandle(NodeBase):
         return self._apply(change, self._update(), before)
 
     def _stands(self, stamp: str, new: Rendered) -> bool:
-        """Whether it was restored and `new` is of the same target: then the restored text stays."""
+        """Return whether it was restored and `new` is of the same target: then the restored text stays."""
         set_back, self._set_back = self._set_back, False
         if not set_back or self.dirty or not new.fingerprint == self._rendered.fingerprint != "":
             return False

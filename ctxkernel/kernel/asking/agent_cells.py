@@ -112,7 +112,7 @@ class AgentCells:
         """Keep in the log what became of a cell: the agent's program reads it there."""
         session = self._session
         value = {"state": state, "name": name, "reason": session.masker(reason), "execution": execution}
-        session.guard("session store", session.store.mark, None, f"agent {call}", "cell", value, time.time())
+        session.record(session.store.mark, f"agent {call}", "cell", value, time.time())
 
     # -- what waits ----------------------------------------------------------------------------
 

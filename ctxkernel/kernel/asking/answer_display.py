@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ctxkernel.kernel.messages import plan_messages as messages
 
 PACE = 0.05
-"""Seconds between two updates of an answer of up to `EASY` characters; in proportion for a longer one."""
+"""Seconds between two updates of an answer of up to `EASY` characters; more for a longer one, in proportion."""
 EASY = 10_000
 PROPOSAL_MIME = "application/vnd.ctxkernel.proposal+json"
 

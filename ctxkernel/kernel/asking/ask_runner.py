@@ -48,7 +48,7 @@ def _first_traceback(shell: Any) -> None:
     try:
         raise KeyboardInterrupt
     except KeyboardInterrupt:
-        with suppress(Exception):
+        with suppress(Exception):  # then the first traceback takes longer
             type(shell.InteractiveTB)(mode="Context").structured_traceback(*sys.exc_info())
 
 
@@ -220,7 +220,7 @@ class AskRunner:
         """Keep how an ask ended, or that it waits, for its row in the timeline."""
         session, ask = self._session, bench.turn.ask.execution_id
         session.account.endings[ask] = state
-        session.guard("session store", session.store.mark, None, ask, "ask", state.to_json(), time.time())
+        session.record(session.store.mark, ask, "ask", state.to_json(), time.time())
 
     # -- deciding ----------------------------------------------------------------------------
 

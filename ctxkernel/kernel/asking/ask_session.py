@@ -119,7 +119,7 @@ class AskSession:
 
     @property
     def off(self) -> bool:
-        """Whether no model may be asked now."""
+        """Return whether no model may be asked now."""
         return self._session.settings.mode == "off"
 
     def consented(self, ask: Ask, request: Projection) -> bool:
@@ -153,7 +153,8 @@ class AskSession:
             session.guard("panel", session.panel.tell_sent, None)
         session.loop.requested_at = now
         row = (ask.execution_id, ask.key, number, request.receipt, request.model, now)
-        self._row = session.guard("session store", session.store.request, None, *row)
+        self._row, notice = session.guard("session store", session.store.request, (None, None), *row)
+        session.notices.keep(notice)
         before, session.account.last = session.account.last, request
         broke = prefix_break(before, request, common(before, request)) if before is not None else None
         told = broke.told() if broke is not None else ""
@@ -165,7 +166,7 @@ class AskSession:
         if self._booked is not None:
             self._booked.spent = spent
         if not final:
-            self._session.guard("session store", self._session.store.begun_response, None, self._row, spent.to_json())
+            self._session.record(self._session.store.begun_response, self._row, spent.to_json())
 
     def received(self, response: Response | None, failure: ModelFailure | None, spent: Spent) -> None:
         """Store the outcome of a request, and compare its usage with the estimate."""
@@ -184,9 +185,7 @@ class AskSession:
             counted = request.counted(lambda text: estimate_tokens(text, request.model))
             session.account.anchor = anchored(counted, response.usage) or session.account.anchor
         row, self._row = self._row, None
-        notice = session.store_response(row, status, response or failure, spent, blocks=blocks)
-        if notice:
-            session.notices.tell(f"ctxkernel: {notice}")
+        session.notices.keep(session.store_response(row, status, response or failure, spent, blocks=blocks))
 
     async def interruptible(self, work: Awaitable[T]) -> T:
         """Await a response; the stop button ends it. Raises Stopped."""
@@ -287,7 +286,7 @@ class AskSession:
 
     @property
     def stopped(self) -> bool:
-        """Whether the stop button was pressed while the newest cell ran, even if the cell caught the interrupt."""
+        """Return whether the user pressed stop while the newest cell ran, also if the cell caught the interrupt."""
         return self._session.interrupts.seen
 
     async def run(self, action: Action, code: str, observe: Observe) -> Execution:

@@ -48,7 +48,7 @@ class ModelConnections:
 
     @property
     def reachable(self) -> bool:
-        """Whether there is a key, or a server that needs none."""
+        """Return whether there is a key, or a server that needs none."""
         return self.key() is not None or self.base_url() is not None
 
     def of_session(self) -> list[RecordedAsk]:

@@ -76,7 +76,7 @@ class Models:
 
     @property
     def parked(self) -> bool:
-        """Whether an ask waits for the user."""
+        """Return whether an ask waits for the user."""
         return self._asks is not None and self._asks.parked
 
     @property

@@ -220,7 +220,9 @@ class Summaries:
         body: Mapping[str, Any] = {"body": request.bytes.decode()}
         receipt, model = request.receipt, request.model
         row = (where, SUMMARY, 1, receipt, model, time.time(), body)
-        made.row = session.guard("session store", session.store.request, None, *row)
+        made.row, notice = session.guard("session store", session.store.request, (None, None), *row)
+        if notice:
+            self._notices.append(notice)
         session.account.sent = True
         session.guard("panel", session.panel.tell_sent, None)
         count = estimate_tokens(request.text, model)

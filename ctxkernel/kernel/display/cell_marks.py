@@ -120,7 +120,7 @@ class CellMarks:
             self.before[cell] = before
             self._known = None
             self._update()
-            for one in self._unsent:  # the next message tells them whole: only this page has them
+            for one in self._unsent:  # only this page has them: the next message contains them whole
                 self._told.pop(one, None)
             return self._table(self._marks, ids=list(self._numbers))
 
@@ -154,7 +154,7 @@ class CellMarks:
             return self.graph
 
     def compared(self, comparison: Comparison) -> None:
-        """Note how a re-run came out. What an edit, or another value from above, brings about is no divergence."""
+        """Note the result of a re-run. A difference that follows from an edit or a changed input is no divergence."""
         first = next((one for one in comparison.differences if one.cause not in ("edited", "upstream")), None)
         if comparison.expected or first is None:
             self._diverged.pop(comparison.execution_id, None)
@@ -233,7 +233,7 @@ class CellMarks:
     def _find_later(self) -> None:
         """Find the executions that continue from HEAD."""
         later = [one.execution_id for one in self.log.children(self.log.head)]
-        for one in later:  # which grows
+        for one in later:  # the list grows meanwhile
             later += (child.execution_id for child in self.log.children(one))
         changed, self._later = self._later.symmetric_difference(later), frozenset(later)
         self._due |= {cell for cell, (_, run) in self._newest.items() if run.execution_id in changed}

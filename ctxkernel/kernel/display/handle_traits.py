@@ -40,7 +40,7 @@ def _validate_of(stock: Any) -> Any:
 
 
 def _is_of_widgets(kind: Any) -> bool:
-    """Say whether a trait of this class holds any widget, rather than one of a certain kind such as a layout."""
+    """Return whether a trait of this class holds any widget, rather than one of a certain kind such as a layout."""
     module = sys.modules.get("ipywidgets")
     return module is not None and isinstance(kind, type) and kind in (module.Widget, module.DOMWidget)
 

@@ -105,7 +105,7 @@ class HandleWidget(_BASE):
         stock: Any = super()
         try:
             stock.set_state(state)
-        except Exception:
+        except Exception:  # raised again: ipykernel logs it
             self.send_state([*state])
             raise
 

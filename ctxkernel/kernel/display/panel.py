@@ -199,7 +199,7 @@ class Panel:
 
     @property
     def attended(self) -> bool:
-        """Whether a person uses the kernel: a front end shows the panel, or accepts input."""
+        """Return whether a person uses the kernel: a front end shows the panel, or accepts input."""
         request = _mapping(_mapping(self.kernel.get_parent("shell")).get("content"))
         return bool(self.pages) or bool(request.get("allow_stdin", True))
 

@@ -279,7 +279,7 @@ class Collector:
 
     @property
     def has_displays(self) -> bool:
-        """Whether the cell has rich outputs."""
+        """Return whether the cell has rich outputs."""
         return bool(self._displays)
 
     def artifacts(self) -> tuple[Artifact, ...]:

@@ -52,7 +52,7 @@ class CellRequest:
 
     @property
     def by_model(self) -> bool:
-        """Whether a model wrote the cell: ours, or that of an agent."""
+        """Return whether a model wrote the cell: ours, or that of an agent."""
         return self.author in ("model", "agent")
 
     def __post_init__(self) -> None:

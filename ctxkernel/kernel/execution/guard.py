@@ -29,7 +29,7 @@ class Guard:
 
     @property
     def clean(self) -> bool:
-        """Whether no part is off, and none failed when it last ran."""
+        """Return whether no part is off, and none failed when it last ran."""
         return not self.off and not self.failed
 
     def turn(self) -> None:

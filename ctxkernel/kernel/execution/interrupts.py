@@ -73,7 +73,7 @@ class Interrupts:
 
     @property
     def none_came(self) -> bool:
-        """Whether surely no SIGINT came: a KeyboardInterrupt was raised by the code itself."""
+        """Return whether surely no SIGINT came: a KeyboardInterrupt was raised by the code itself."""
         return self._watched and not self.seen
 
     def _raise(self, signum: int, frame: Any) -> None:
@@ -83,7 +83,7 @@ class Interrupts:
 
     @property
     def masked(self) -> bool:
-        """Whether interrupts are only noted now."""
+        """Return whether interrupts are only noted now."""
         return get_handler(signal.SIGINT) == self._note
 
     def mask(self) -> Any:

@@ -43,7 +43,7 @@ def parent_commands() -> list[CommandLine]:
 
 def has_variable(command: CommandLine, name: str, value: str) -> bool:
     """Return whether a process was started with an environment variable of this value; False if that is not known."""
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # another user's process, or one that has ended
         if os.path.isdir("/proc/self"):
             with (Path("/proc") / str(command.pid) / "environ").open("rb") as file:
                 return os.fsencode(f"{name}={value}") in file.read(_MOST_ENVIRONMENT).split(b"\0")

@@ -98,7 +98,7 @@ class Health:
 
     @property
     def has_skipped(self) -> bool:
-        """Whether there are states that cannot be returned to."""
+        """Return whether there are states that cannot be returned to."""
         return bool(self._skipped)
 
     def rows(self) -> list[tuple[str, str]]:
@@ -152,7 +152,7 @@ class Room:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to check."""
+        """Return whether it is time to check."""
         late = time.monotonic() - self._checked > _QUOTA_SECONDS
         return self.added > 0 and (late or self.added > self._left)
 

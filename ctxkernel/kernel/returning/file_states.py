@@ -76,7 +76,7 @@ class FileStates(Part):
         self._early: _States = {}
         """Files before the running cell opened them for writing."""
         self._opened: dict[str, tuple[int, ...]] = {}
-        """Their stamps."""
+        """Files that the running cell opened for writing, with their stamps before that."""
         self._listing = FileListing()
         """The listing before the running cell."""
         self._began_ns = 0
@@ -88,14 +88,14 @@ class FileStates(Part):
 
     @property
     def on(self) -> bool:
-        """Whether returns restore files."""
+        """Return whether returns restore files."""
         return self.settings.files == "restore"
 
     # -- as a part of the state -----------------------------------------------------------------
 
     @property
     def active(self) -> bool:
-        """Whether the part is on, or was when an earlier state was taken."""
+        """Return whether the part is on, or was when an earlier state was taken."""
         return self.on or self._follows
 
     def stamp(self) -> object:
@@ -348,7 +348,7 @@ class FileStates(Part):
         if have is not None and is_unchanged and have.kind != "unknown":
             return have
         now = self._look(name, have, wanted)
-        # What is not known can still be what is wanted.
+        # A file whose state at HEAD is unknown may still be in the wanted state.
         is_wanted = wanted is not None and (now.kind, now.address) == (wanted.kind, wanted.address)
         return have if have is not None and is_unchanged and not is_wanted else now
 
@@ -361,7 +361,7 @@ class FileStates(Part):
                 return FileState("unknown", reason="it is no regular file any more")
             if is_database(path):
                 return FileState("unknown", reason="it is a database")
-            for one in known:  # the address of a large file tells nothing in another kernel, or of a copy
+            for one in known:  # a large file's address does not tell its content in another kernel
                 if one is not None and found.st_mtime_ns == one.mtime_ns and self.contents.equals(one.address, path):
                     return one
             return FileState("file", self.contents.address(path, found), found.st_size)

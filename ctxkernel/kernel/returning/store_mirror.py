@@ -51,7 +51,7 @@ class StoreMirror:
 
     @property
     def on(self) -> bool:
-        """Whether the session has a second place."""
+        """Return whether the session has a second place."""
         return bool(self.settings_now().store) and self.store.path is not None
 
     def stored(self) -> None:

@@ -206,9 +206,9 @@ class Turns:
                 text += late.popleft()[2]
             try:
                 self.loop.late(execution_id, stream, text)
-            except KeyError:
+            except KeyError:  # the beginning of its cell could not be recorded; the front end has shown the output
                 continue
-            self.guard("session store", self.store.late, None, execution_id, stream, text)
+            self.notices.keep(self.guard("session store", self.store.late, None, execution_id, stream, text))
 
     BEGIN = (
         Step("session store", store_ends, when="unstored"),
@@ -418,7 +418,7 @@ class Turns:
         try:
             with self.interrupts.user_code():
                 run()
-        except (Exception, KeyboardInterrupt):
+        except (Exception, KeyboardInterrupt):  # the user's code
             self.kernel.shell.showtraceback()
         finally:
             signal.signal(signal.SIGINT, before)

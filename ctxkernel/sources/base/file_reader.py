@@ -222,7 +222,7 @@ class Data:
 
     @property
     def whole(self) -> bool:
-        """Whether all of the file was read."""
+        """Return whether all of the file was read."""
         return len(self.data) >= self.size
 
 
@@ -310,7 +310,7 @@ _HIGH = bytes(range(128, 256))
 
 
 def _is_western(data: bytes) -> bool:
-    """Whether bytes that are no UTF-8 are likely Windows-1252: few are above 127, and none with another is a character.
+    """Return whether bytes that are no UTF-8 are likely Windows-1252: few are above 127, and no two are one character.
 
     What is broken UTF-8 has whole characters of it too; a text in Cyrillic or Chinese letters is above 127 mostly.
     """

@@ -52,7 +52,7 @@ def fit(high: int, build: Callable[[int], str], budget: int, guess: int = 64) ->
 
 
 def advises(budget: int) -> bool:
-    """Say whether each mark in a text of this budget advises a larger one."""
+    """Return whether each mark in a text of this budget advises a larger one."""
     return _ADVISED <= budget < NO_CAP
 
 
@@ -106,7 +106,7 @@ def advised(build: Callable[[str], str], budget: int) -> str:
 
 
 def may_begin(line: str) -> bool:
-    """Say whether the beginning of a line may stand for it: a heading, or a number of things, is whole or not there."""
+    """Return whether a line may be cut at its end. A heading or a number of things is shown whole or not at all."""
     return not isinstance(line, Line) or isinstance(line, NamedLine) or (line.items <= 1 and line.rank < LAST)
 
 

@@ -50,7 +50,7 @@ class LineIndex:
         return self.before[-1]
 
     def holds(self, descriptor: int, found: os.stat_result) -> bool:
-        """Say whether the file still begins with what was scanned."""
+        """Return whether the file still begins with what was scanned."""
         same = self.inode == found.st_ino and self.scanned <= found.st_size
         return same and self.proof == proof_of(descriptor, self.scanned)
 

@@ -258,7 +258,7 @@ class _Plan:
         return line.depth if isinstance(line, NamedLine) else 0
 
     def _has_parts(self, at: int) -> bool:
-        """Say whether the next line is of a part of the thing: it stands below a line of its own."""
+        """Return whether the next line is of a part of the thing: it stands below a line of its own."""
         return at + 1 < len(self.lines) and self._depth(at + 1) > self._depth(at)
 
     def _steps_of(self, at: int) -> Iterator[tuple[int, int, int]]:
@@ -351,7 +351,7 @@ class _Plan:
             fits(max(largest(len(taken), fits, guess=len(taken) - 1), 0))
 
     def _is_plain(self, at: int) -> bool:
-        """Say whether a line has no name: then it is shown only after the ones before it."""
+        """Return whether a line has no name: then it is shown only after the ones before it."""
         line = self.lines[at]
         return not isinstance(line, NamedLine) or not (line.name or line.short)
 
@@ -460,7 +460,7 @@ class _Plan:
 
 
 def _says_kind_only(line: str) -> bool:
-    """Say whether the list of names says all that a line does."""
+    """Return whether the list of names says all that a line does."""
     return isinstance(line, NamedLine) and line.strip() in (f"{line.name}: {line.kind}", f"{line.name} ({line.kind})")
 
 

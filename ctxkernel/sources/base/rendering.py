@@ -252,7 +252,7 @@ class BaseSource:
         return True
 
     def worded(self) -> bool:
-        """Whether it is a text as it was rendered last, whose summary a model may write: never numbers."""
+        """Return whether it is a text as it was rendered last, whose summary a model may write: never numbers."""
         return False
 
     def stamp(self) -> str:
@@ -264,7 +264,7 @@ class BaseSource:
         raise NotImplementedError(f"{type(self).__name__}.draft")
 
     def covers(self, stamp: str) -> bool:
-        """Say whether an equal stamp means equal content: a `~` in it says that only a sample was hashed.
+        """Return whether an equal stamp means equal content: a `~` in it says that only a sample was hashed.
 
         Where it does not, nothing is cached by it.
         """

@@ -36,7 +36,7 @@ class Facts(Protocol):
 
     @property
     def by_lines(self) -> bool:
-        """Whether it takes whole lines only, rather than any bytes."""
+        """Return whether it takes whole lines only, rather than any bytes."""
         ...
 
     def copy(self) -> Self:
@@ -112,7 +112,7 @@ class Pass:
 
     @property
     def whole(self) -> bool:
-        """Whether the end of the file was reached."""
+        """Return whether the end of the file was reached."""
         return self.index.whole and (self.survey is None or self.survey.whole)
 
 

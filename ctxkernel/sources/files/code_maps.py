@@ -96,7 +96,7 @@ class CodeMap:
 
     @property
     def watches_all(self) -> bool:
-        """Whether the stamp is of all files."""
+        """Return whether the stamp is of all files."""
         return len(self._listing.sizes) <= WATCHED
 
     def tree(self) -> CodeTree:
@@ -155,7 +155,7 @@ class CodeMap:
         return " · ".join([head, count, *tree.remarks()])
 
     def source(self, place: Place, budget: int) -> Draft:
-        """Level 0 at a symbol: its source."""
+        """Return level 0 at a symbol: its source."""
         one = self._tree.symbols[self.at(place)]
         file = FileSource(os.path.join(self.root, *one.path.split("/")), f"{one.name} · {one.path}")
         start = Place(one.symbol.line + max(place.shift, 0), place.col)
@@ -169,7 +169,7 @@ class CodeMap:
         return replace(draft, text=told, next_pos=further)
 
     def structure(self, head: Sequence[str], place: Place, budget: int) -> Draft:
-        """Level 1: the symbols from `place` on."""
+        """Return level 1: the symbols from `place` on."""
         tree, first = self._tree, self.at(place, place.shift)
         order = self._asked_first(range(first, len(tree.symbols)))
         ranked = [tree.symbols[at] for at in order]

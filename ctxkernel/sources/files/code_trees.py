@@ -84,7 +84,7 @@ class CodeTree:
 
     @property
     def complete(self) -> bool:
-        """Whether the background can add nothing."""
+        """Return whether the background can add nothing."""
         return self.whole and self.weighed
 
     @property

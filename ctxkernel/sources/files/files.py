@@ -290,7 +290,7 @@ class FileSource(BaseSource):
         return result.settled(sought.number) and not (before is not None and before.settled(sought.number))
 
     def worded(self) -> bool:
-        """Whether it is prose or code."""
+        """Return whether it is prose or code."""
         return isinstance(self._found, Document) and self._found.worded
 
     def twin(self) -> Self:
@@ -373,7 +373,7 @@ def _is_long(path: str, text: Text) -> bool:
 
 
 def _is_utf8(document: Document) -> bool:
-    """Say whether a text can be read from the middle."""
+    """Return whether a text can be read from the middle."""
     return document.text.encoding.startswith("utf-8")
 
 
@@ -464,7 +464,7 @@ class TextSource(BaseSource):
         return self._now().find(pos)
 
     def worded(self) -> bool:
-        """Whether it is prose or code."""
+        """Return whether it is prose or code."""
         return self._document is not None and self._document.worded
 
     def path_hint(self) -> str:

@@ -118,7 +118,7 @@ class DirectorySource(MappedSource):
         return stamps_of([self.path, *self._folders, *self._above.files])
 
     def covers(self, stamp: str) -> bool:
-        """Say whether the stamp is of all that a rendering looks at."""
+        """Return whether the stamp is of all that a rendering looks at."""
         return self._all_watched and (self.map is None or self.map.watches_all)
 
     def _watch(self) -> None:
@@ -392,7 +392,7 @@ class GlobSource(BaseSource):
         return content_hash(f"{self._listed} {stamps_of(self._walk.paths[:WATCHED])}".encode())
 
     def covers(self, stamp: str) -> bool:
-        """Say whether the stamp is of all that a rendering looks at."""
+        """Return whether the stamp is of all that a rendering looks at."""
         walk = self._walk
         return walk is not None and not walk.cut and len(walk.folders) <= WATCHED and len(walk.paths) <= WATCHED
 

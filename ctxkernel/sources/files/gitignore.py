@@ -54,7 +54,7 @@ class IgnoreRule:
     """Whether it takes back what a rule before it left out."""
 
     def matches(self, parts: Sequence[str], folder: bool) -> bool:
-        """Say whether it is about a path, given by its parts from the folder that the rule is in."""
+        """Return whether it is about a path, given by its parts from the folder that the rule is in."""
         last = self.segments[-1]
         if (self.folders_only and not folder) or (last is not None and last.fullmatch(parts[-1]) is None):
             return False
@@ -141,7 +141,7 @@ class Rules:
         self._rules, self._about = _compiled(text)
 
     def verdict(self, parts: Sequence[str], folder: bool) -> bool | None:
-        """Say whether a path is left out, or taken back; None where no rule is about it."""
+        """Return whether a path is left out, or taken back; None where no rule is about it."""
         found = self._about.fullmatch(parts[-1])
         if found is None or found.lastindex is None:
             return None
@@ -173,7 +173,7 @@ class Ignoring:
         return Ignoring((*self.rules, Rules(folder, text)), self.files) if text else self
 
     def leaves_out(self, path: str, folder: bool) -> bool:
-        """Say whether an absolute path is left out. Its own folder is taken not to be."""
+        """Return whether an absolute path is left out. Its own folder is taken not to be."""
         parts = _parts(path) if self.rules else ()
         verdicts = (rules.verdict(parts, folder) for rules in reversed(self.rules))
         return next((verdict for verdict in verdicts if verdict is not None), False)

@@ -21,7 +21,7 @@ _ESCAPED = re.compile(r"\[([*?[])\]")
 
 
 def is_pattern(text: str) -> bool:
-    """Say whether a text has a wildcard: `*`, `?` or `[…]`."""
+    """Return whether a text has a wildcard: `*`, `?` or `[…]`."""
     return bool(_WILDCARD.search(text))
 
 

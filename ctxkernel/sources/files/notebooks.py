@@ -116,7 +116,7 @@ class NotebookSource(FormatSource[Notebook]):
         return loaded if isinstance(loaded, Gone) else parse_notebook(loaded)
 
     def worded(self) -> bool:
-        """Whether it could be read."""
+        """Return whether it could be read."""
         return isinstance(self.found, Notebook)
 
     def facts(self, found: Notebook) -> tuple[list[str], int, str]:

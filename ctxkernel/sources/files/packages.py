@@ -49,7 +49,7 @@ class PackageSource(MappedSource, FileSource):
         return f"{super().stamp()} {self.code.stamp()}"
 
     def covers(self, stamp: str) -> bool:
-        """Say whether the stamp is of all files."""
+        """Return whether the stamp is of all files."""
         return self.code.watches_all
 
     def find(self, pos: str) -> Place | None:
@@ -74,7 +74,7 @@ class PackageSource(MappedSource, FileSource):
         return self.code.further(at, tokens)
 
     def worded(self) -> bool:
-        """A map is no text for a model to summarise."""
+        """Return False: a map is no text for a model to summarise."""
         return False
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:

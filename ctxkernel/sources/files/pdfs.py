@@ -93,7 +93,7 @@ class PdfSource(FormatSource[Pdf]):
         return Pdf(version, count, about, outline, texts, loaded.size, loaded.fingerprint)
 
     def worded(self) -> bool:
-        """Whether it could be read."""
+        """Return whether it could be read."""
         return isinstance(self.found, Pdf)
 
     def facts(self, found: Pdf) -> tuple[list[str], int, str]:

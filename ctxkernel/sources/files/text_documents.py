@@ -114,7 +114,7 @@ class Document:
 
     @property
     def whole(self) -> bool:
-        """Whether all of the text is at hand."""
+        """Return whether all of the text is at hand."""
         return self.text.whole or self._of is not None
 
     @property
@@ -157,12 +157,12 @@ class Document:
 
     @property
     def worded(self) -> bool:
-        """Whether it is prose or code, rather than records of numbers."""
+        """Return whether it is prose or code, rather than records of numbers."""
         return self.language.name not in _RECORDS and bool(self.text.text.strip())
 
     @property
     def _is_sampled(self) -> bool:
-        """Whether what is known of a large text is not from `text`."""
+        """Return whether what is known of a large text is not from `text`."""
         return self._surveyed is not None or self._sample is not None
 
     @cached_property
@@ -222,7 +222,7 @@ class Document:
 
     @property
     def is_log(self) -> bool:
-        """Whether it has the entries of a log."""
+        """Return whether it has the entries of a log."""
         return isinstance(self.facts, LogFacts)
 
     @cached_property

@@ -63,14 +63,14 @@ class PlainBasis:
 
 
 def excerpt(document: Document, window: Window, budget: int) -> Draft:
-    """Level 0: lines from the position on, as they stand."""
+    """Return level 0: lines from the position on, as they stand."""
     if not window.lines:
         return Draft(document.headline("empty"))
     return Excerpt(window, document.headline, document.tokens_of, document.text.whole).within(budget)
 
 
 def structure(document: Document, window: Window, place: Place, budget: int) -> Draft:
-    """Level 1: symbols, headings or columns, then lines of `window`, those at the position, where there is room."""
+    """Return level 1: symbols, headings or columns, then lines of `window` at the position, where there is room."""
     outline, unread = document.outline, document.unread(document.outline.what)
     head = _head(document, budget)
     # Lines at the position get a quarter, if that is enough for any.
@@ -172,7 +172,7 @@ def _with_nearby(document: Document, window: Window, draft: Draft, budget: int) 
 
 
 def summary(document: Document, budget: int) -> Draft:
-    """Level 2: the most informative lines, in the order of the text; of a table the statistics of its columns."""
+    """Return level 2: the most informative lines, in the order of the text; of a table, its columns' statistics."""
     if (table := document.table) is not None:
         head = [document.headline(read=True), table.headline]
         if 2 * count_tokens("\n".join(head)) > budget:
@@ -230,7 +230,7 @@ def best_points(
 
 
 def difference(document: Document, basis: TextBasis, window: Sequence[str] | None, budget: int) -> Draft:
-    """Level 3: a unified diff against what was rendered before; `window` the lines where a window was kept."""
+    """Return level 3: a unified diff against what was rendered before; `window` the lines where a window was kept."""
     if basis.fingerprint == document.text.fingerprint:
         return Draft(f"{document.label} · no change{' in what was read of it' * document.partial}")
     if basis.text is not None and document.text.whole:

@@ -295,7 +295,7 @@ class UriSource(BaseSource):
         return self._remote.state.path is not None
 
     def worded(self) -> bool:
-        """Whether what was fetched is prose or code."""
+        """Return whether what was fetched is prose or code."""
         return self._copy is not None and self._copy.worded()
 
     def fetch(self) -> None:

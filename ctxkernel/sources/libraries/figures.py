@@ -375,7 +375,7 @@ class FigureSource(PicturedSource):
 
 
 def is_figure(target: Any) -> bool:
-    """Say whether it is a figure rather than an axes."""
+    """Return whether it is a figure rather than an axes."""
     return "get_size_inches" in dir(class_of(target))
 
 

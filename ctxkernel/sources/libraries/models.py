@@ -3,10 +3,11 @@
 Rule 1: nothing of the estimator is called: parameters are those of its class's `__init__`, values those of its dict.
 Rule 2: of an array the first values are shown, and a hash of all, so that a diff sees any change.
 
-Torch as a source: a tensor that the processor sees is the array that it is, any other its facts; and a network.
+Objects of torch as sources: a tensor in the processor's memory is shown as an array, any other tensor by its facts, and
+a network by its modules.
 
-Rule 1: nothing is copied but a few elements, which of a tensor on a device are asked for when it is rendered only:
-        a tensor's stamp is made of identity, address and torch's own count of changes.
+Rule 1: only a few elements are copied. Those of a tensor on a device are fetched only when it is rendered: its stamp
+        consists of its identity, its address and torch's count of changes.
 Rule 2: a subclass's `__torch_function__` is not run.
 """
 
@@ -122,7 +123,7 @@ def _parts(target: Any) -> list[tuple[str, Any]]:
 
 
 def _lines(target: Any, within: tuple[str, ...] = (), *, every: bool) -> Iterator[str]:
-    """Yield parts, what was set and learnt, and the defaults, each in its place; room goes to them in this order."""
+    """Yield lines of parts, set parameters, learnt attributes and defaults; the budget goes to them in this order."""
     depth, part_of = len(within), f" of {'.'.join(within)}" if within else ""
     indent = "  " * depth
     for name, value, default in _parameters(target):
@@ -184,7 +185,7 @@ def open_tensor(target: Any, label: str) -> BaseSource:
     with torch._C.DisableTorchFunctionSubclass():
         try:
             target.detach().numpy()
-        except Exception:  # on a device, sparse, quantized, of a type that NumPy has not, conjugated
+        except Exception:  # on a device, sparse, quantized, conjugated, or of a type that NumPy does not have
             return FarTensorSource(target, label)
     return TensorSource(target, label)
 
@@ -200,7 +201,7 @@ class TensorSource(ArraySource):
             return self.target.detach().numpy()  # the same memory
 
     def stamp(self) -> str:
-        """Return the array's stamp, and what torch knows beside."""
+        """Return the array's stamp, and that of the gradient."""
         return f"{super().stamp()} {_grad(self.target)}"
 
     def headline(self) -> str:
@@ -289,7 +290,7 @@ class NetworkSource(FactsSource):
         return f"{titled(self.label, self.target)} · {plural(count, 'parameters')} · {size}"
 
     def _parameters(self) -> list[Any]:
-        """Return the parameters; one that several modules share once."""
+        """Return the parameters; one that several modules share is in the list once."""
         found = (tensor for _, module in _modules(self.target) for _, tensor in _tensors(module, "_parameters"))
         return list({id(tensor): tensor for tensor in found}.values())
 
@@ -333,7 +334,7 @@ class NetworkSource(FactsSource):
 
 
 def _modules(root: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield each module with its path, outer ones first; one that stands in two places once."""
+    """Yield each module with its path, outer ones first; one that is used in two places is yielded once."""
     seen: set[int] = set()
     waiting: list[tuple[tuple[str, ...], Any]] = [((), root)]
     while waiting:
@@ -363,7 +364,7 @@ def tensor_line(tensor: Any, **how: Any) -> str:
         try:
             if tensor.device.type == "cpu":
                 return array_line(tensor.detach().numpy(), **how)
-        except (RuntimeError, TypeError):  # of a kind that NumPy has not
+        except (RuntimeError, TypeError):  # of a type that NumPy does not have
             pass
         return f"{tensor_shape(tensor)} {_word(tensor.dtype)} on {tensor.device}"
 

@@ -24,7 +24,7 @@ _VALUES = 20
 
 
 def is_results(target: Any) -> bool:
-    """Say whether it is a `cv_results_`: a dict with the candidates' parameters and the time to fit each."""
+    """Return whether it is a `cv_results_`: a dict with the candidates' parameters and the time to fit each."""
     if class_of(target) is not dict or class_of(target.get("params")) is not list or "mean_fit_time" not in target:
         return False
     count = len(target["params"])

@@ -34,7 +34,7 @@ _DICTS = (dict, OrderedDict)
 
 
 def is_checkpoint(target: Any) -> bool:
-    """Say whether it is a dict that holds tensors of torch, itself or in a dict that it holds."""
+    """Return whether it is a dict that holds tensors of torch, itself or in a dict that it holds."""
     kind = getattr(sys.modules.get("torch"), "Tensor", None)
     if kind is None or class_of(target) not in _DICTS:
         return False

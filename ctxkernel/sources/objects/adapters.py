@@ -98,7 +98,7 @@ class AdaptedSource(FactsSource):
         return [found] if isinstance(found, str) else found or ["nothing in it"]
 
     def covers(self, stamp: str) -> bool:
-        """Say whether the stamp is of all that is shown: of lines that are left out nothing is in it."""
+        """Return whether the stamp covers all that is shown: it has nothing of lines that are left out."""
         return super().covers(stamp) and (self.adapter.stamp is not None or not self.value()[-1].startswith("[…"))
 
     def structure(self) -> list[str]:

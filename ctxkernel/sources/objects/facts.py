@@ -71,7 +71,7 @@ def span_of(array: Any) -> str:
 
 
 def is_array(value: Any) -> TypeGuard[Any]:
-    """Say whether it is an ndarray."""
+    """Return whether it is an ndarray."""
     numpy, _ = modules()
     return numpy is not None and is_a(value, numpy.ndarray)
 

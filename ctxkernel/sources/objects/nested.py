@@ -48,7 +48,7 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 
 def is_nested(target: Any) -> bool:
-    """Say whether it is a dict or list that has dicts in it, of Python's own types, and that has a path to each."""
+    """Return whether it is a dict or list that has dicts in it, of Python's own types, and that has a path to each."""
     if class_of(target) not in CONTAINERS or (class_of(target) is dict and not _has_paths(target)):
         return False
     for item in islice(target.values() if class_of(target) is dict else target, _LOOKED_AT):
@@ -75,7 +75,7 @@ class _Field:
 
     @property
     def nests(self) -> bool:
-        """Whether all its values are dicts, or lists of dicts and lists."""
+        """Return whether all its values are dicts, or lists of dicts and lists."""
         facts = self.facts
         return bool(facts.kinds) and not facts.kinds.keys() - _NESTING and not facts.items.keys() - _NESTING
 
@@ -178,7 +178,7 @@ class NestedSource(TargetSource):
         return f"{id(self.target):x} {mark}{content_hash(chr(10).join(texts).encode('utf-8', 'replace'))}"
 
     def covers(self, stamp: str) -> bool:
-        """Say whether all values are in the stamp."""
+        """Return whether all values are in the stamp."""
         return "~" not in stamp
 
     def parts(self) -> list[str]:
@@ -246,7 +246,7 @@ def _pretty(target: Any) -> Iterator[tuple[str, str]]:
 
 
 def _is_deep(value: Any) -> bool:
-    """Say whether `brief` would leave out what is below: it goes three levels down."""
+    """Return whether `brief` would leave out what is below: it goes three levels down."""
     items: list[Any] = [value]
     for _ in range(3):
         items = [one for item in items for one in (item.values() if class_of(item) is dict else item)]

@@ -120,7 +120,7 @@ class ObjectSource(TargetSource):
         return stamp
 
     def covers(self, stamp: str) -> bool:
-        """A long container may have changed beyond what the stamp saw."""
+        """Return False for a long container, which may have changed beyond what the stamp saw."""
         return (length_of(self.target) or 0) < _STAMP_ITEMS
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
@@ -202,7 +202,7 @@ def plain_parts(target: Any) -> list[Any] | None:
 
 
 def same_parts(parts: list[Any], known: list[Any]) -> bool:
-    """Say whether two lists hold the same objects: then a value made of them did not change."""
+    """Return whether two lists hold the same objects: then a value made of them did not change."""
     return len(parts) == len(known) and all(map(operator.is_, parts, known))
 
 
@@ -361,7 +361,7 @@ def _methods(kind: type) -> list[str]:
 
 
 def has_source(target: Any) -> bool:
-    """Say whether `target` is a function or class whose source code can be found."""
+    """Return whether `target` is a function or class whose source code can be found."""
     if type(target) not in _FUNCTIONS and not is_a(target, type):
         return False
     try:
@@ -409,7 +409,7 @@ def _class_in(target: type, files: Iterable[str]) -> str | None:
 
 
 def _may_make(node: ast.ClassDef, members: Mapping[str, Any]) -> bool:
-    """Say whether a statement may have made a class with these members: another one may have had its name since."""
+    """Return whether a statement may have made a class with these members: another one may have had its name since."""
     typed = members.get("__annotations__", {})
     for one in node.body:
         names = [one.name] if isinstance(one, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef) else []
@@ -445,7 +445,7 @@ def _class_in_cell(target: type) -> str | None:
 
 
 def _answers_itself(metaclass: type) -> bool:
-    """Say whether asking a class of it for an attribute runs code of somebody's: `inspect` does ask."""
+    """Return whether asking a class of it for an attribute runs code of somebody's: `inspect` does ask."""
     for base in class_mro(metaclass):
         own, module = class_dict(base), class_module(base)
         if ("__getattribute__" in own or "__getattr__" in own) and module not in ("builtins", "enum"):

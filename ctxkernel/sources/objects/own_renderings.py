@@ -62,7 +62,7 @@ def trust_repr(*classes: type) -> None:
 
 
 def is_shown_by_itself(target: Any) -> bool:
-    """Say whether the class of `target` opted in."""
+    """Return whether the class of `target` opted in."""
     cls = class_of(target)
     return _hook(cls) is not None or any(is_kind(cls, known) for known in _trusted)
 

@@ -49,14 +49,14 @@ _TEXT_CHARS = 200
 
 
 def is_records(target: Any) -> bool:
-    """Say whether it is a list or tuple of two or more dicts that mostly have the same keys."""
+    """Return whether it is a list or tuple of two or more dicts that mostly have the same keys."""
     if class_of(target) not in SEQUENCES or len(target) < 2:
         return False
     return _alike([target[at] for at in spread(len(target), _looked_at(target))])
 
 
 def is_keyed(target: Any) -> bool:
-    """Say whether it is a dict of three or more dicts that mostly have the same keys."""
+    """Return whether it is a dict of three or more dicts that mostly have the same keys."""
     if class_of(target) is not dict or len(target) < 3:
         return False
     some = [*first(target.items(), _looked_at(target)), *first(reversed(target.items()), 1)]
@@ -68,7 +68,7 @@ def _looked_at(target: Any) -> int:
 
 
 def is_columns(target: Any) -> bool:
-    """Say whether it is a dict of two or more lists or one-dimensional arrays of one length, which is 2 or more."""
+    """Return whether it is a dict of two or more lists or one-dimensional arrays of one length, which is 2 or more."""
     if class_of(target) is not dict or not 2 <= len(target) <= _MOST_COLUMNS:
         return False
     lengths = {_length(column) if class_of(key) is str else None for key, column in target.items()}
@@ -76,7 +76,7 @@ def is_columns(target: Any) -> bool:
 
 
 def is_table(target: Any) -> bool:
-    """Say whether it is one of these."""
+    """Return whether it is one of these."""
     return is_records(target) or is_keyed(target) or is_columns(target)
 
 
@@ -90,7 +90,7 @@ def _length(column: Any) -> int | None:
 
 
 def _alike(rows: Sequence[Any]) -> bool:
-    """Say whether these are dicts with texts as keys: all have a key in common, and each half of all keys."""
+    """Return whether these are dicts with texts as keys: all have a key in common, and each half of all keys."""
     if not all(class_of(row) is dict and 0 < len(row) <= _MOST_COLUMNS for row in rows):
         return False
     if not all(class_of(key) is str for row in rows for key in row):

@@ -28,7 +28,7 @@ _HEADING = re.compile(r"^(?:#{1,6} |```)", re.MULTILINE)
 
 
 def is_text(target: Any) -> bool:
-    """Say whether it is a `str` that cannot be a path: it has a line end, or a name of more than 255 characters.
+    """Return whether it is a `str` that cannot be a path: it has a line end, or a name of more than 255 characters.
 
     A file that has such a name is found first.
     """

@@ -96,7 +96,7 @@ def _is_word(character: str) -> bool:
 
 
 def is_callable(entry: OutlineEntry) -> bool:
-    """Say whether an entry is a function or a method: `def` is before its name, or parameters follow it."""
+    """Return whether an entry is a function or a method: `def` is before its name, or parameters follow it."""
     start, end = _name_in(entry)
     return entry.text.endswith("def ", 0, start) or (end > 0 and _PARAMETERS.match(entry.text, end) is not None)
 
@@ -117,7 +117,7 @@ class Symbol:
 
     @property
     def public(self) -> bool:
-        """Whether its name says that others may use it."""
+        """Return whether its name says that others may use it."""
         return not self.name.rpartition(".")[2].startswith("_")
 
 
@@ -154,12 +154,12 @@ class CodeFile:
 
 
 def is_code(path: str) -> bool:
-    """Say whether a path is of a language with an outline of symbols."""
+    """Return whether a path is of a language with an outline of symbols."""
     return os.path.splitext(path)[1].lower() in SUFFIXES
 
 
 def stands_aside(path: str) -> bool:
-    """Say whether a path (with / between its parts) is of a test, of vendored or of generated code."""
+    """Return whether a path (with / between its parts) is of a test, of vendored or of generated code."""
     *folders, name = path.split("/")
     if any(part in _TEST_FOLDERS or part in _FOREIGN_FOLDERS for part in folders):
         return True

@@ -151,7 +151,7 @@ def _spread(ranked: list[Ranked]) -> list[Ranked]:
 
 
 def _hidden(path: str) -> bool:
-    """Say whether the name of a file, or of a folder that it is in, begins with an underscore."""
+    """Return whether the name of a file, or of a folder that it is in, begins with an underscore."""
     return any(part.startswith("_") and not part.startswith("__") for part in path.split("/"))
 
 

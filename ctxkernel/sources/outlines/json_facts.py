@@ -122,7 +122,7 @@ class JsonFacts:
 
     @property
     def is_whole(self) -> bool:
-        """Whether what was taken is one value of JSON."""
+        """Return whether what was taken is one value of JSON."""
         return not (self.broken or self.levels or self.rest) and self.values == 1
 
     # -- tokens

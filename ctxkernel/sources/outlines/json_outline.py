@@ -41,12 +41,12 @@ _FIELD_KINDS = {**_KINDS, str: "text", bool: "bool"}
 
 
 def is_object(value: Any) -> TypeGuard[dict[str, Any]]:
-    """Say whether a value of JSON is an object."""
+    """Return whether a value of JSON is an object."""
     return isinstance(value, dict)
 
 
 def is_list(value: Any) -> TypeGuard[list[Any]]:
-    """Say whether a value of JSON is an array."""
+    """Return whether a value of JSON is an array."""
     return isinstance(value, list)
 
 

@@ -98,7 +98,7 @@ class RecordFacts:
 
     @property
     def is_records(self) -> bool:
-        """Whether most of the lines are JSON."""
+        """Return whether most of the lines are JSON."""
         return self.records >= max(1, self.values // 2)
 
     def outline(self, count: str, about: str) -> Outline:

@@ -119,12 +119,12 @@ class LogFacts:
 
     @property
     def is_log(self) -> bool:
-        """Whether the first lines look like those of a log."""
+        """Return whether the first lines look like those of a log."""
         return self.begun >= 3 and 3 * self.begun >= self.looked
 
     @property
     def is_surely_log(self) -> bool:
-        """Whether they do even where the name of the file does not say so."""
+        """Return whether they do even where the name of the file does not say so."""
         return self.begun >= 5 and 2 * self.begun >= self.looked
 
     def take(self, data: bytes, line: int | None = None) -> None:

@@ -247,7 +247,7 @@ def language_of(path: str, text: Text) -> Language:
 
 
 def _has_json_lines(text: Text) -> bool:
-    """Say whether each of the first two lines begins a value, and the first one is an object that is whole."""
+    """Return whether each of the first two lines begins a value, and the first one is an object that is whole."""
     first, second = [*islice((line for line in text.lines if line.strip()), 2), "", ""][:2]
     try:
         return second.lstrip()[:1] == "{" and is_object(parsed(first))
@@ -256,7 +256,7 @@ def _has_json_lines(text: Text) -> bool:
 
 
 def _goes_on(lines: list[str], start: int) -> bool:
-    """Say whether a paragraph has more than the beginning of its first line that an outline shows."""
+    """Return whether a paragraph has more than the beginning of its first line that an outline shows."""
     more = start + 1 < len(lines) and lines[start + 1].strip() != ""
     return more or len(one_line(lines[start], _PARAGRAPH_CHARS + 1)) > _PARAGRAPH_CHARS
 

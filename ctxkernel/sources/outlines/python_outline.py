@@ -147,7 +147,7 @@ class _Scan:
             self._decorators.clear()
 
     def _is_field(self, found: re.Match[str], indent: int) -> bool:
-        """Say whether a name is a field of a class, or a constant or typed variable of the module."""
+        """Return whether a name is a field of a class, or a constant or typed variable of the module."""
         name = found["variable"]
         if iskeyword(name):
             return False

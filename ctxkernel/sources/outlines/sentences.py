@@ -48,17 +48,17 @@ class Sentence:
 
     @property
     def begins(self) -> bool:
-        """Whether it begins as a sentence does."""
+        """Return whether it begins as a sentence does."""
         return not self.text.lstrip(_BEFORE_WORD)[:1].islower()
 
     @property
     def ends(self) -> bool:
-        """Whether it ends as a sentence does, and has at least three words."""
+        """Return whether it ends as a sentence does, and has at least three words."""
         return self.text.rstrip(_AFTER_END)[-1:] in (".", "!", "?", "。") and self.text.count(" ") >= 2
 
 
 def sentences_of(lines: Iterable[tuple[int, str]]) -> list[Sentence]:
-    """Return the sentences of lines, given with their numbers; a word that a line end parts is joined."""
+    """Return the sentences of lines, given with their numbers; a word that is hyphenated at a line end is joined."""
     words: list[str] = []
     at: list[int] = []
     for number, line in lines:
@@ -70,7 +70,7 @@ def sentences_of(lines: Iterable[tuple[int, str]]) -> list[Sentence]:
                 at.append(number)
     starts = [0] if words else []
     for end in range(1, len(words)):
-        # A number that begins a sentence counts it.
+        # A number at the beginning of a sentence is its number in a list (`1. First …`), and does not end it.
         if not words[end][0].islower() and _ends(words[end - 1], counts=starts[-1] == end - 1):
             starts.append(end)
     return [

@@ -1,13 +1,13 @@
 """The outline of source in the languages of `grammars`, from a syntax tree.
 
-Rule 1: what an entry says is cut out of the text. Comments and bodies fall out, white space becomes one blank;
-        what stands after a body (the name that a C typedef gives) follows an ellipsis.
-Rule 2: broken source is outlined too: what the tree holds, then lines that look like definitions where it holds
-        errors. A head line says so, and where the first error is.
-Rule 3: bounded: `_PARSED_BYTES` are parsed, in at most `_STEPS` steps, which are counted, so that every process
-        stops at the same place. A clock is only for garbage on which one step takes long. What is left is
-        guessed from lines, and said to be.
-Rule 4: grammars are loaded when they are needed. One that is missing or of another age is no error.
+Rule 1: the text of an entry is a part of the source without comments and bodies, its white space collapsed to one
+        blank. Text after a body (the name that a C typedef gives) follows an ellipsis.
+Rule 2: broken source is outlined too: first what the tree contains, then lines that look like definitions within its
+        errors. A head line says so, and names the line of the first error.
+Rule 3: at most `_PARSED_BYTES` are parsed, in at most `_STEPS` steps. Steps are counted, so that every process stops at
+        the same place; the clock is a second limit, for garbage on which one step takes long. The rest is guessed from
+        its lines, and marked as guessed.
+Rule 4: grammars are loaded when they are needed. One that is missing or of an unsupported version is no error.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _FALSE_FRIENDS = re.compile(r"^\s*(?:type|object|module|sub|record)\s+(?:of|is|t
 _FUNCTIONS = types("arrow_function function_expression function generator_function class")
 _CALLS = types("call_expression where_expression typed_expression")
 _ATTRIBUTES = types("attribute_item decorator")
-# What begins the text of the one entry within it: `export`, `template <…>`, `type`. With brackets it is a group.
+# Nodes that wrap one entry, whose text begins with theirs: `export`, `template <…>`, `type`. With brackets: a group.
 _WRAPS = types(
     "export_statement ambient_declaration template_declaration expression_statement lexical_declaration "
     "variable_declaration macrocall_expression macro_argument_list type_declaration const_declaration var_declaration"
 )
-# What has its name in its first child.
+# Nodes whose name is in their first child.
 _NAMED_WITHIN = types(
     "reference_declarator parenthesized_declarator init_declarator variadic_declarator attributed_declarator "
     "signature call_expression type_head binary_expression parametrized_type_expression typed_expression "
@@ -63,9 +63,9 @@ _NAMED_WITHIN = types(
     "abstract_definition primitive_definition type_elem"
 )
 _NAMES_TYPE = types("type_definition field_declaration declaration function_definition")
-# What has children, and is a name as a whole.
+# Nodes with children that are a name as a whole.
 _WHOLE_NAMES = types("destructor_name operator_name operator_cast")
-# Header ends after the first, or before the second.
+# A header ends after a node of `_HEADS`, or before one of `_TAILS`.
 _HEADS = types("signature type_head")
 _TAILS = types("field_initializer_list declaration_list field_declaration_list macro_rule")
 _MARKS = re.compile(
@@ -124,13 +124,13 @@ def syntax_outline(source: str, grammar: Grammar) -> Outline | str:
 
 @cache
 def _language(grammar: Grammar) -> Any:
-    """Return the grammar, loaded once; None where it cannot be had."""
+    """Return the grammar, loaded once; None if it cannot be loaded."""
     try:
         binding = importlib.import_module("tree_sitter")
         if tuple(int(part) for part in re.findall(r"\d+", binding.__version__)[:3]) < _SOUND_BINDING:
             return None
         return binding.Language(getattr(importlib.import_module(grammar.module), grammar.entry)())
-    # Missing, built for another system, or of an age that this tree_sitter does not read.
+    # Missing, built for another system, or of a version that this tree_sitter cannot read.
     except (ImportError, AttributeError, ValueError, TypeError, OSError):
         return None
 
@@ -170,7 +170,7 @@ class _Walk:
         self.about = ""
         """The beginning of the comment before everything else."""
         self.unread: set[int] = set()
-        """Lines where something that is no tree begins."""
+        """Lines at which text begins that the parser could not read."""
 
     def entries(self, root: Any) -> list[OutlineEntry]:
         return list(self._below(root, "", 0, 0, -1, ""))
@@ -231,12 +231,12 @@ class _Walk:
             ended = _last_row(child)
 
     def _comment(self, comments: list[Any], comment: Any) -> None:
-        """Put a comment to those right above it, or begin anew."""
+        """Add a comment to those directly above it, or begin a new group."""
         if comments:
             mark, before = (self._data[at.start_byte : at.start_byte + 3] for at in (comment, comments[-1]))
             block = mark[:2] in (b"/*", b'""')
             if block or mark[:1] != before[:1] or (b"!" in before) != (b"!" in mark) or _gap(comments[-1], comment):
-                # What is said of the file is said first, and nothing after it is.
+                # Only a comment at the beginning can describe the file.
                 first = not self.about and comments[0].start_point.row < 3
                 if first and (b"!" in before or _gap(comments[-1], comment)):
                     self.about = self._sentence(comments, of_file=True)
@@ -244,7 +244,7 @@ class _Walk:
         comments.append(comment)
 
     def _counts(self, node: Any, parent: str, above: str) -> bool:
-        """Say whether a node of a type that may be shown is one that is."""
+        """Return whether a node is shown, whose type is one of those that may be."""
         kind = node.type
         if kind in ("variable_declarator", "assignment_expression"):
             value = node.child_by_field_name("value") or node.child_by_field_name("right")
@@ -279,7 +279,7 @@ class _Walk:
         return node
 
     def _entry(self, node: Any, begin: int, depth: int, doc: str) -> OutlineEntry:
-        for child in node.children:  # what a decorator says may be longer than all that it decorates
+        for child in node.children:  # leave decorators out: one may be longer than the definition
             if child.type == "decorator":
                 begin = max(begin, child.end_byte)
         begin += len(self._data[begin : node.end_byte]) - len(self._data[begin : node.end_byte].lstrip())
@@ -318,7 +318,7 @@ class _Walk:
         return self._stop(node, body.start_byte), body.end_byte if rest and self._held(node) is not node else 0
 
     def _stop(self, node: Any, end: int) -> int:
-        """Return where a header ends that would end at `end`: where macros confuse a tree, it may have taken more."""
+        """Return the end of a header, at most `end`: where macros confuse the parser, its node may contain more."""
         wrong = node.has_error or self._language in ("C", "C++")
         stop = self._data.find(b";", node.start_byte, end) if wrong else -1
         return stop if stop > 0 else end
@@ -414,7 +414,7 @@ def _gap(before: Any, after: Any) -> bool:
 
 
 def _last_row(node: Any) -> int:
-    """Return the line on which a node ends; some take the line break after them along."""
+    """Return the line on which a node ends; the span of some includes the line break after them."""
     return node.end_point.row - (node.end_point.column == 0 and node.end_point.row > node.start_point.row)
 
 

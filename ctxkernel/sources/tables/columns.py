@@ -337,7 +337,7 @@ def _span(kind: Any, ends: tuple[Any, Any] | None) -> str:
 
 
 def _hashable(column: Any) -> bool:
-    """Say whether values can be compared without running code of the user's, and counted at all."""
+    """Return whether values can be compared without running code of the user's, and counted at all."""
     _, pandas = modules()
     if getattr(getattr(column.dtype, "pyarrow_dtype", None), "num_fields", 0):  # lists, structs, maps
         return False

@@ -377,7 +377,7 @@ def _about(sheet: Sheet) -> str:
 
 
 def _header(sheet: Sheet) -> bool:
-    """Say whether the first row names the columns: texts alone, and each another one."""
+    """Return whether the first row names the columns: texts alone, and each another one."""
     if len(sheet.rows) < 2 or not sheet.kinds:
         return False
     first = list(sheet.rows[0][1].values())

@@ -87,7 +87,7 @@ class LibraryAttributes(Part):
 
     @property
     def active(self) -> bool:  # type: ignore[override]
-        """Whether a cell set one."""
+        """Return whether a cell set one."""
         return bool(self._known or self._open)
 
     def capture(self) -> Any:

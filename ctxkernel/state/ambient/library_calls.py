@@ -56,7 +56,7 @@ class LibraryCalls(Part):
 
     @property
     def active(self) -> bool:  # type: ignore[override]
-        """Whether a cell called or set something."""
+        """Return whether a cell called or set something."""
         self._take_calls()
         return bool(self._made or self._state)
 

@@ -44,7 +44,7 @@ class Part:
     """Whether there is anything to capture where `needs` is loaded; a property of some parts."""
 
     def begin(self) -> None:
-        """Take in that the first cell runs next."""
+        """Prepare for the first cell, which runs next."""
 
     def capture(self) -> Any:
         """Return the current value."""
@@ -69,7 +69,7 @@ class Part:
     """Whether `bound` is to be called."""
 
     def bound(self, names: Collection[str] | None) -> None:
-        """Take in which names of the namespace were bound or deleted since the last call; None for any."""
+        """Note which names of the namespace were bound or deleted since the last call; None: any may have been."""
 
     def stamp(self) -> object:
         """Return a cheap value that is equal as long as nothing changed; the value itself where that is cheap."""
@@ -77,7 +77,7 @@ class Part:
 
     @property
     def loaded(self) -> bool:
-        """Whether there is anything to capture."""
+        """Return whether there is anything to capture."""
         return (not self.needs or self.needs in sys.modules) and bool(self.active)
 
     def default(self) -> Any:
@@ -119,7 +119,7 @@ class LiveObjects:
 
     @functools.cached_property
     def _process(self) -> str:
-        """Begins its tokens. Made with the first one: a process may be forked from one that imported this."""
+        """The beginning of this process's tokens, made with the first one: a fork has another than its parent."""
         return os.urandom(6).hex()
 
     def token(self, obj: Any) -> str:

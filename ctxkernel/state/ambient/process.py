@@ -284,7 +284,7 @@ class VisitedFolders(Part):
 
     @property
     def active(self) -> bool:  # type: ignore[override]
-        """Whether there are such folders."""
+        """Return whether there are such folders."""
         return len(self._visited()) > self._first or bool(self._aside())
 
     @staticmethod

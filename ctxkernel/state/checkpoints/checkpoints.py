@@ -364,7 +364,7 @@ class Checkpointer:
         return made
 
     def _is_fresh(self, names: Iterable[str], job: str) -> bool:
-        """Say whether no later checkpoint has stored any of these names again."""
+        """Return whether no later checkpoint has stored any of these names again."""
         number = self._numbers.get(job, 0)
         return all(
             self._stored.get(name, 0) <= number and (name.startswith(LABELS) or name in self._current) for name in names

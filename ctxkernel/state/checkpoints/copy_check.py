@@ -22,6 +22,7 @@ from ctxkernel.core.state_names import CLASS
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.chunk_addresses import chunks_of
+from ctxkernel.state.tracking.piece_prints import PackBuffers
 from ctxkernel.state.tracking.stream_trees import MOST_TEXT, TooLarge, values_of
 from ctxkernel.state.types.arrays import allocate
 from ctxkernel.state.types.packer import Lost, Packed, Packer
@@ -103,7 +104,7 @@ def unfaithful(
 
 
 def _of_users(packer: Packer, packed: Packed) -> bool:
-    """Say whether the class of an unproven object is the user's own."""
+    """Return whether the class of an unproven object is the user's own."""
     modules = {class_module(class_of(one)) for one, _ in packed.unproven}
     return packer.module in modules or not modules.isdisjoint(packer.own_modules)
 
@@ -156,12 +157,15 @@ class _Content:
     def print(self, nodes: float, text: float) -> str:
         """Return a hash of the content; empty where it holds more than `nodes`. Raises TooLarge, of `text`."""
         packed = self._packed
-        tree = values_of(packed.stream, [one.nbytes for one in packed.buffers], self._chunks, most=text)
+        sizes = [one.nbytes for one in packed.buffers]
+        tree = values_of(packed.stream, sizes, self._chunks, most=text)
         labels = dict.fromkeys(packed.labels, "")
         return fingerprints.content_fingerprint(
             {name: getattr(value, "content", value) for name, value in tree.items()},
             buffers=self._chunks,
             shared=lambda label: labels.get(label, label),
             hidden=lambda _: frozenset(),
+            # A copy may have an array of its own where its value has a view of one.
+            memory=PackBuffers(self._chunks, sizes, held=packed.buffers),
             most=nodes,
         )

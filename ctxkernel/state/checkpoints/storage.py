@@ -1,6 +1,6 @@
 """Storage of new data of a checkpoint: small data at once, large data in the background.
 
-Rule: nothing is stored twice: an equal stream or chunk is the one that is there.
+Rule: nothing is stored twice: an equal stream or chunk that is stored already is used again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ctxkernel.state.types.packer import Opened, Packer, relabelled
 
 INLINE_BYTES = 256 * 1024 * 1024
 INLINE_SECONDS = 0.1
-"""As much is written while the user waits: in this time, and of no more data. The rest is written in the background.
+"""Data are written while the user waits, for this time and up to this size; the rest is written in the background.
 
 A fork, and the copies of the pages that the next cell changes, take longer than writing 100 MB to a file.
 """
@@ -57,7 +57,7 @@ class StateChanges:
     streams: list[tuple[str, bytes, tuple[str, ...]]] = field(default_factory=list[tuple[str, bytes, tuple[str, ...]]])
     """(digest, stream, digests of the atoms in it)."""
     fresh: dict[str, tuple[memoryview, str | None]] = field(default_factory=dict[str, tuple[memoryview, str | None]])
-    """Chunks to be written: data, and the chunk that stood there before."""
+    """Address of each chunk to be written → its data, and the address of the chunk at this place before."""
     groups: tuple[tuple[str, ...], ...] = ()
     """Names that could not be packed in time: a job with the id of the execution packs them."""
     before: Mapping[str, Unit] = field(default_factory=dict[str, Unit])
@@ -126,7 +126,7 @@ class Storage:
         return unfaithful(self.packer, packed, values, handles=self.handle, forked=forked, bounded=bounded)
 
     def _only_here(self, names: Iterable[str]) -> bool:
-        """Say whether a background job would hang where it packs one of these names."""
+        """Return whether a background job would hang where it packs one of these names."""
         return any(name in self.never_forked or _needs_threads(self.value(name)) for name in names)
 
     def recipe(self, chunks: Sequence[str], into: Any = None) -> str:
@@ -144,7 +144,7 @@ class Storage:
             nbytes = sum(view.nbytes for view, _ in fresh.values())
         if not fresh and not groups:
             return
-        if groups:  # a class that the child names by itself would be another one here
+        if groups:  # name the classes before the fork: a name that the child gives is unknown here
             for cls in own_classes(self.packer.module):
                 self.packer.uid(cls)
         blocks = self._device_memory(groups) if groups else MemoryBlocks()
@@ -263,7 +263,7 @@ class Storage:
         return [one for one in self.chunks.missing(addresses) if not self.background.has_or_pending(one)]
 
     def wait_for(self, target: Mapping[str, Unit]) -> None:
-        """Wait for data of `target` that are still on their way."""
+        """Wait for data of `target` that are still being written."""
         needed = (chunk for unit in target.values() for chunk in unit.chunks)
         if self.chunks.missing(needed):
             self.background.wait(BACKGROUND_SECONDS)
@@ -291,7 +291,7 @@ def _with_bases(piece: PackPiece, old: Unit | None) -> Iterator[tuple[str, memor
 
 
 def _needs_threads(obj: object) -> bool:
-    """Say whether the library of an object uses threads to store it, so that a fork of this process hangs."""
+    """Return whether the library of an object uses threads to store it, so that a fork of this process hangs."""
     return class_module(class_of(obj)).partition(".")[0] in _THREADED
 
 

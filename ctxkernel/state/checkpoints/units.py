@@ -66,17 +66,17 @@ class Unit:
 
     @property
     def is_plain(self) -> bool:
-        """Whether its value is a plain one, which stands in a stream shared with others."""
+        """Return whether its value is a plain one, which stands in a stream shared with others."""
         return self.digest.startswith(PLAIN)
 
     @property
     def is_exact(self) -> bool:
-        """Whether its data are all of it: it has no object that is only alive, and none that comes back inexact."""
+        """Return whether its data are complete: no object is kept only alive, and none comes back inexact."""
         return not (self.live or self.inexact)
 
     @property
     def is_whole(self) -> bool:
-        """Whether every object of its values is in its data."""
+        """Return whether every object of its values is in its data."""
         return bool(self.digest) and not (self.live or self.missing or self.parts)
 
     @property

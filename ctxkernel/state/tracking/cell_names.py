@@ -108,7 +108,7 @@ def names_used(source: str, transform: Transform | None = None) -> frozenset[str
 
 
 def is_python(source: str) -> bool:
-    """Whether `source` can be compiled once its magics and shell lines are left out."""
+    """Return whether `source` can be compiled once its magics and shell lines are left out."""
     return _compile(source) is not None or _compile(plain_source(source)) is not None
 
 

@@ -48,7 +48,7 @@ class PiecePrints:
         except TooLarge:
             return
         known = {label: self._known_buffer(label) for label in packed.labels}
-        memory = _Buffers(piece.chunks, [one.nbytes for one in packed.buffers], known.get)
+        memory = PackBuffers(piece.chunks, [one.nbytes for one in packed.buffers], known.get)
         make = functools.partial(self._make, packed.stream, shared.__getitem__, memory)
         group.make_prints = make
 
@@ -62,7 +62,7 @@ class PiecePrints:
         packed, shared, known = piece.packed, self.of_label, self._known_buffer
         if moment is not None:
             shared, known = functools.partial(self._in_moment, moment), functools.partial(_buffer_in, moment)
-        memory = _Buffers(piece.chunks, [one.nbytes for one in packed.buffers], known)
+        memory = PackBuffers(piece.chunks, [one.nbytes for one in packed.buffers], known)
         if not self._is_by_data(piece):
             memory.held, memory.living = packed.buffers, self.packer.part_of
         return self._make(packed.stream, shared, memory)
@@ -121,7 +121,7 @@ class PiecePrints:
         return group.buffer if group is not None else None
 
     @without_collector()
-    def _make(self, stream: bytes, shared: Callable[[str], str], memory: _Buffers) -> dict[str, str]:
+    def _make(self, stream: bytes, shared: Callable[[str], str], memory: PackBuffers) -> dict[str, str]:
         size = len(stream)
         if size > _MOST_FIGURE or (size > fingerprints.COMPARED_BYTES and fingerprints.FIGURE not in stream):
             return {}
@@ -148,14 +148,14 @@ class PiecePrints:
 
 
 @dataclass(slots=True)
-class _Buffers:
+class PackBuffers:
     """Finds the memory of the arrays and blocks that the nodes of a pack stand for."""
 
     chunks: Sequence[Sequence[str]]
     """Of each of its buffers, the addresses of the chunks …"""
     sizes: Sequence[int]
     """… and the size in bytes."""
-    known: Callable[[str], Buffer | None]
+    known: Callable[[str], Buffer | None] = lambda _: None
     """Gives the memory of a large shared array, by its label."""
     held: Sequence[memoryview] = ()
     """The buffers; none if they may have changed since they were packed …"""

@@ -130,7 +130,7 @@ class NamespaceTracker(CandidateNames):
 
     @property
     def named_nothing(self) -> bool:
-        """Whether the last cell mentioned no global name and called no magic."""
+        """Return whether the last cell mentioned no global name and called no magic."""
         return not self._cell.names and not self._cell.anything and not self._cell.magics
 
     @property

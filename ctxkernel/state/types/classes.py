@@ -371,7 +371,7 @@ class Again:
         return self.cls
 
     def fits(self, bases: tuple[Any, ...], slots: list[str] | None) -> bool:
-        """Whether instances of a class with these bases and slots are laid out as those of this one."""
+        """Return whether instances of a class with these bases and slots are laid out as those of this one."""
         return self.cls.__bases__ == bases and _slots(self.cls) == slots
 
     def take(self, members: dict[str, Any], classes: list[Any]) -> None:

@@ -110,7 +110,7 @@ class Registry:
                     continue
             except KeyboardInterrupt:
                 raise
-            except BaseException:
+            except BaseException:  # the user's function, written for other objects: this entry is not for `obj`
                 continue
             value = None
             try:

@@ -129,7 +129,7 @@ def _callbacks(pack: PackState, obj: Any) -> Reduction:
 
 
 def _is_connected_again(signal: str, func: Any) -> bool:
-    """Say whether a callback is a front end's, which a loaded figure gets again, or an animation's.
+    """Return whether a callback is a front end's, which a loaded figure gets again, or an animation's.
 
     An axis calls its artists by weak references where its units change: it has those of removed ones for a while.
     """

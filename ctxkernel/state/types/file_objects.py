@@ -150,7 +150,7 @@ def view(pack: PackState, obj: memoryview) -> Reduction:
 
 
 def is_anonymous(held: mmap.mmap) -> bool:
-    """Say whether an open mmap is of no file."""
+    """Return whether an open mmap is of no file."""
     try:
         return not held.closed and held.size() < 0
     except OSError:
@@ -172,7 +172,7 @@ def foreign(pack: PackState, obj: Any) -> Reduction:
 
 
 def owns_foreign_memory(obj: Any) -> bool:
-    """Say whether an object is data of ctypes, in memory of its own."""
+    """Return whether an object is data of ctypes, in memory of its own."""
     if not is_kind(class_of(obj), _C_DATA) or any(is_kind(class_of(obj), one) for one in _POINTERS):
         return False
     return obj._b_base_ is None and (not obj._objects or bool(obj._b_needsfree_))

@@ -107,7 +107,7 @@ def _customs(cls: type) -> set[str]:
 
 
 def _registered(cls: type) -> bool:
-    """Say whether `copyreg` has a reducer for `cls`, without asking a metaclass for a hash."""
+    """Return whether `copyreg` has a reducer for `cls`, without asking a metaclass for a hash."""
     meta = class_of(cls)
     if meta is not type and class_defines(meta, "__hash__", "__eq__"):
         return any(each is cls for each in copyreg.dispatch_table)
@@ -367,7 +367,7 @@ def _attributes_only(cls: type, plan: AttributePlan) -> Kind:
 
 
 def class_defines(cls: type, *names: str) -> bool:
-    """Say whether a class statement above `cls`, or its own, has any of these members."""
+    """Return whether a class statement above `cls`, or its own, has any of these members."""
     return any(name in class_dict(base) for base in class_mro(cls) if class_flags(base) & HEAP_TYPE for name in names)
 
 

@@ -20,7 +20,7 @@ class MemoryBlock:
     nbytes: int
 
     def holds(self, low: int, high: int) -> bool:
-        """Whether these addresses lie in it."""
+        """Return whether these addresses lie in it."""
         return self.address <= low and high <= self.address + self.nbytes
 
 

@@ -209,7 +209,7 @@ def exception(pack: PackState, obj: BaseException) -> Reduction:
 
 
 def is_stored_handler(obj: Any, own: bool) -> bool:
-    """Say whether a handler of logging is stored by its attributes: the user's own, and those that write to memory."""
+    """Return whether a handler of logging is stored by its attributes: the user's own, or one that writes to memory."""
     stream = obj.__dict__.get("stream")
     buffers = loaded("logging.handlers").get("BufferingHandler")
     if class_of(stream) in (io.BytesIO, io.StringIO) or (buffers is not None and is_kind(class_of(obj), buffers)):

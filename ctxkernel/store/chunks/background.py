@@ -95,7 +95,7 @@ class Background:
 
     @property
     def can_fork(self) -> bool:
-        """Whether a job runs during the cell; else it runs at once, in the caller."""
+        """Return whether a job runs during the cell; else it runs at once, in the caller."""
         return (
             self._allowed
             and sys.platform.startswith("linux")
@@ -105,7 +105,7 @@ class Background:
 
     @property
     def forked(self) -> bool:
-        """Whether this is the process of a job, not the kernel."""
+        """Return whether this is the process of a job, not the kernel."""
         return self._process != os.getpid()
 
     @property
@@ -303,7 +303,7 @@ def _reap(ticket: Ticket, options: int) -> None:
 
 
 def _hangs(ticket: Ticket, pid: bytes) -> bool:
-    """Say whether a child slept since the last calls, for a while."""
+    """Return whether a child slept since the last calls, for a while."""
     now = time.monotonic()
     try:
         with open(f"/proc/{int(pid)}/stat", "rb") as file:
@@ -339,7 +339,7 @@ def _split(
         if not fork():
             _work(store, writer, job, pipe, seconds, name)
     except BaseException as fault:
-        with contextlib.suppress(BaseException):
+        with contextlib.suppress(BaseException):  # the kernel has closed the pipe: nobody reads the fault
             os.write(pipe, b"0\n" + json.dumps({"fault": _reason(fault)}).encode())
     finally:
         os._exit(0)

@@ -118,7 +118,7 @@ class ChunkStore:
 
     @property
     def growing(self) -> bool:
-        """Whether another process writes here, such as a background job of a kernel that was killed.
+        """Return whether another process writes here, such as a background job of a kernel that was killed.
 
         Always False if files cannot be locked.
         """

@@ -197,7 +197,7 @@ class PackWriter:
 
     @property
     def in_place(self) -> bool:
-        """Whether the pack is still in the folder: a deleted one can be written, but never read again."""
+        """Return whether the pack is still in the folder: a deleted one can be written, but never read again."""
         if os.name == "nt":  # an open file cannot be deleted there
             return True
         try:

@@ -56,7 +56,7 @@ class QuotaReport:
 
     @property
     def enough(self) -> bool:
-        """Whether the data are within the limit now."""
+        """Return whether the data are within the limit now."""
         return self.after <= self.limit
 
 

@@ -55,6 +55,7 @@ def find_run(notebook: Path, env: Mapping[str, str], cwd: Path) -> ExecutedRun |
         cells = [one for one in code_cells(read_notebook_json(notebook)) if one.source.strip()][:_MOST_CELLS]
     best: tuple[float, ExecutedRun] | None = None
     for path in islice(_sessions(notebook, env, cwd), _MOST_SESSIONS):
+        # One that is damaged or of a newer version is skipped: most of them are of other notebooks.
         with contextlib.suppress(StoreError, OSError, ValueError), SessionReader(path) as reader:
             if (found := _run_of(reader, notebook, cells)) is not None and (best is None or found[0] > best[0]):
                 best = found

@@ -12,7 +12,7 @@ import contextlib
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -266,7 +266,7 @@ class SessionReader(SessionFile):
         made: dict[str, list[HistoryEvent]] = {}
         found, names = self._with_executions("history", all_roots)
         for row in found:
-            with contextlib.suppress(BadHistory, ValueError, TypeError):
+            with contextlib.suppress(BadHistory, ValueError, TypeError):  # damaged: the row's checksum says so
                 made.setdefault(names[row["seq"]], []).append(rows.history_event_from_row(row))
         return made
 
@@ -281,7 +281,7 @@ class SessionReader(SessionFile):
                 events[row["seq"]].append(rows.event_from_row(row))
         artifacts: dict[int, list[Artifact]] = defaultdict(list)
         for row in self.rows("artifacts", between + " ORDER BY seq, n", first, last):
-            with contextlib.suppress(ValueError, KeyError):
+            with contextlib.suppress(ValueError, KeyError):  # as above
                 text = self._text(row["block"]) if row["block"] is not None else None
                 artifacts[row["seq"]].append(rows.artifact_from_row(row, text))
         late: dict[int, dict[str, str]] = defaultdict(lambda: defaultdict(str))
@@ -306,14 +306,11 @@ class SessionReader(SessionFile):
         return out
 
     def projection(self, statement: str | int | None = None) -> dict[str, Json]:
-        """Return the projection after `statement` (`s10`, `10`; None for the newest that has one) as JSON.
-
-        It equals the kernel's own to the byte. Raises StoreError if there is none.
-        """
+        """Return the stored projection as JSON, equal to the kernel's own to the byte. Raises StoreError if none is."""
         return self.stored_projection(statement).to_json()
 
     def stored_projection(self, statement: str | int | None = None) -> Projection:
-        """Return the projection after `statement`. Raises StoreError if there is none."""
+        """Return the projection after `statement` (None: the newest). Raises StoreError if there is none."""
         with self.snapshot():
             seq = self._seq(statement, "projections")
             if seq is None:
@@ -380,7 +377,7 @@ class SessionReader(SessionFile):
             asked = seq = self._seq(statement, "endings")
             chain = list[int]()
             while seq is not None and seq not in chain:
-                ending = self._one("endings", seq)
+                ending = next(iter(self.rows("endings", "seq = ?", seq)), None)
                 if ending is None or ending["nodes_base"] is None:
                     break
                 chain.append(seq)
@@ -407,7 +404,7 @@ class SessionReader(SessionFile):
             if at in seen:
                 raise ValueError(f"the projection {seq} builds on itself")
             seen.add(at)
-            row = self._one("projections", at)
+            row = next(iter(self.rows("projections", "seq = ?", at)), None)
             if row is None:
                 raise KeyError(f"there is no projection {at}")
             chain.append(read_json(dict[str, Any], rows.loaded(row["record"]), "the projection"))
@@ -444,9 +441,6 @@ class SessionReader(SessionFile):
             self._texts[address] = text
         return self._texts[address]
 
-    def _one(self, table: str, seq: int) -> LogRow | None:
-        return next(iter(self.rows(table, "seq = ?", seq)), None)
-
 
 def _object(text: object) -> dict[str, Json]:
     """Return the JSON object of a column; empty for anything else."""
@@ -478,22 +472,27 @@ def stored_projection(path: Path | None, place: str) -> Projection:
 
 
 def newest_session(
-    notebook: str | os.PathLike[str] | None, env: Mapping[str, str] | None = None, cwd: str | os.PathLike[str] = "."
+    notebook: str | os.PathLike[str] | None,
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] = ".",
+    tell: Callable[[str], object] = lambda _: None,
 ) -> Path | None:
     """Return the session of `notebook` that was written last, by the times in its log, or None.
 
-    `CTXKERNEL_SESSION` overrides the notebook's place, as for the kernel. A file that cannot be read is skipped; if no
-    other is left, the first such file is returned, so that its reader can report the fault.
+    `CTXKERNEL_SESSION` overrides the notebook's place, as for the kernel. A file that cannot be read is skipped, which
+    `tell` is told; if no other is left, the first such file is returned, so that its reader can report the fault.
     """
     env = os.environ if env is None else env
     base = session_path(None if notebook is None else os.fspath(notebook), env, cwd)
     best: tuple[float, int, Path] | None = None
-    unreadable: Path | None = None
+    unreadable: dict[Path, Exception] = {}
     for order, path in enumerate(existing_sessions(base)):
         try:
             with SessionReader(path) as reader:
                 if belongs(path, base, reader.notebook, named=is_named(env)):
                     best = max(best or (float("-inf"), -1, path), (reader.last_write, order, path))
-        except Exception:  # damaged, foreign or from a newer ctxkernel: the next one may be whole
-            unreadable = unreadable or path
-    return best[2] if best else unreadable
+        except Exception as fault:  # damaged, foreign or from a newer ctxkernel: the next one may be whole
+            unreadable[path] = fault
+    for path, fault in unreadable.items() if best else ():
+        tell(f"skipped {path}, which may be a newer session of this notebook: {fault}")
+    return best[2] if best else next(iter(unreadable), None)

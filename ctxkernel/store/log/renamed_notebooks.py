@@ -21,7 +21,7 @@ from ctxkernel.store.lock import SessionLock
 from ctxkernel.store.log import opening
 from ctxkernel.store.log.location import FOLDER, prepare_file, prepare_folder, session_path, sidecars
 from ctxkernel.store.log.reader import SessionReader
-from ctxkernel.store.notebook_file import code_cells, read_notebook_json
+from ctxkernel.store.notebook_file import FileCell, code_cells, read_notebook_json
 
 _MOST_FILES = 200
 _ABOVE = 3
@@ -62,8 +62,11 @@ def _files(folders: Sequence[Path], pattern: str) -> Iterator[Path]:
 
 
 def _executed(notebook: Path) -> dict[str, str]:
-    """Return the texts of the cells that ran, by their ids."""
-    ran = (one for one in code_cells(read_notebook_json(notebook)) if one.cell_id and one.count is not None)
+    """Return the texts of the cells that ran, by their ids; none where the file is no notebook. Raises OSError."""
+    cells = list[FileCell]()
+    with contextlib.suppress(ValueError):  # such as an empty file, which JupyterLab opens as a new notebook
+        cells = code_cells(read_notebook_json(notebook))
+    ran = (one for one in cells if one.cell_id and one.count is not None)
     return {str(one.cell_id): one.source for one in islice(ran, _MOST_CELLS)}
 
 

@@ -62,7 +62,7 @@ class Resumable:
 
     @property
     def trusted(self) -> bool:
-        """Whether this user signed all parts of the state of `target`, or trusted them by word."""
+        """Return whether this user signed all parts of the state of `target`, or trusted them by word."""
         return not self.why_not
 
     @property

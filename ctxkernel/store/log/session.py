@@ -259,19 +259,19 @@ class SessionStore:
         model: str,
         at: float,
         body: Mapping[str, Json] | None = None,
-    ) -> int | None:
+    ) -> tuple[int | None, str | None]:
         """Make a request to a model durable before it is sent: the `number`th of the ask in execution `ask`.
 
         `body` is the request if it is no projection; a projection is stored under its receipt. Return the id for
-        `response`; None if the request could not be written, which a later notice says.
+        `response`, None if the request could not be written, and a notice.
         """
-        if self._writer.absent:
-            return None
-        with contextlib.suppress(Exception):  # as in `begin`: an answer that is not recorded is better than none
-            row = (receipt, self._find(ask), key, number, float(at), model, None, dump_json(body or {}, self._mask))
-            self._store("receipts", lambda: [("receipts", row)])
-            return self._writer.select("SELECT max(id) FROM receipts WHERE receipt = ?", receipt)[0][0]
-        return None
+
+        def make() -> Rows:
+            stored = dump_json(body or {}, self._mask)
+            return [("receipts", (receipt, self._find(ask), key, number, float(at), model, None, stored))]
+
+        notice = self._store("a request to the model", make)
+        return (self._writer.find("SELECT max(id) FROM receipts WHERE receipt = ?", receipt) or [(None,)])[0][0], notice
 
     def answered(self, receipt: str) -> Mapping[str, Json] | None:
         """Return the newest complete answer to a request in this session, or None."""
@@ -284,7 +284,7 @@ class SessionStore:
 
     @property
     def requests_sent(self) -> bool:
-        """Whether any request of this session was sent to a model, by this kernel or an earlier one."""
+        """Return whether any request of this session was sent to a model, by this kernel or an earlier one."""
         query = """SELECT 1 FROM receipts r LEFT JOIN responses a ON a.receipt_id = r.id
             WHERE coalesce(a.status, '') != ? LIMIT 1"""
         return bool(self._writer.find(query, rows.NOT_SENT))

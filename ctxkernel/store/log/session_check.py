@@ -62,7 +62,7 @@ class SessionReport:
 
     @property
     def sound(self) -> bool:
-        """Whether there is no damage."""
+        """Return whether there is no damage."""
         return not self.damage
 
     @property

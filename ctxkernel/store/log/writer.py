@@ -57,7 +57,7 @@ class Writer:
 
     @property
     def absent(self) -> bool:
-        """Whether nothing can be written: the session is closed, or this is a forked child of the kernel."""
+        """Return whether nothing can be written: the session is closed, or this is a forked child of the kernel."""
         return self._connection is None or os.getpid() != self._pid
 
     @property

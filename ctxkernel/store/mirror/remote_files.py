@@ -88,7 +88,7 @@ class RemoteFiles:
     def discard(self, names: Iterable[str]) -> None:
         """Remove files that nobody needs any more, as far as possible."""
         for name in names:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # it only takes space
                 if self._folder is None:
                     self._system.rm_file(f"{self._root}/{name}")
                 else:
