@@ -170,7 +170,7 @@ LOSSY = """
 @pytest.mark.parametrize(
     ("cell", "fork"),
     [
-        ("v = [R([n]) for n in range(9_000)]", {}),
+        ("v = [R([n]) for n in range(20_000)]", {}),
         ("v = R(np.zeros(9_000_000))", {}),
         ("v = Made(1)", {"forked": True}),
         ("v = R('x' * 5_000_000)", {}),

@@ -160,12 +160,13 @@ class _Content:
         sizes = [one.nbytes for one in packed.buffers]
         tree = values_of(packed.stream, sizes, self._chunks, most=text)
         labels = dict.fromkeys(packed.labels, "")
+        # A copy may have an array of its own where its value has a view of one, but not of memory of a library.
+        buffers = PackBuffers(self._chunks, sizes, held=packed.buffers)
         return fingerprints.content_fingerprint(
             {name: getattr(value, "content", value) for name, value in tree.items()},
             buffers=self._chunks,
             shared=lambda label: labels.get(label, label),
             hidden=lambda _: frozenset(),
-            # A copy may have an array of its own where its value has a view of one.
-            memory=PackBuffers(self._chunks, sizes, held=packed.buffers),
+            memory=lambda root: None if root.made == "memory_block" and type(root.args[0]) is bytes else buffers(root),
             most=nodes,
         )
