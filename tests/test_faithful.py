@@ -117,6 +117,16 @@ def test_an_array_in_memory_of_a_librarys_compiled_code_comes_back_in_memory_of_
     assert check(box, "r") == {"r": "inexact"}
 
 
+def test_a_registry_of_units_comes_back_as_it_was():
+    """Its units keep their hashes, and a copy has not computed them yet."""
+    box = Box("import pint; units = pint.UnitRegistry(); length = 3 * units.metre")
+    packed = box.pack("units", "length")
+
+    found = unfaithful(box.packer, packed, box.values("units", "length"), forked=True)
+
+    assert found == Unequal({})
+
+
 def test_each_value_is_compared_and_not_each_type(library: Any):
     """A cache that was empty when a value was stored first may be full the next time."""
     box = Box("from some_library import *\ne = Cached()")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tracker_rows import Notebook
 
 from ctxkernel.state.tracking.groups import Moment
 from ctxkernel.state.tracking.piece_prints import PiecePrints
@@ -94,3 +95,11 @@ def test_texts_as_keys_and_texts_as_values_make_different_fingerprints():
 
     assert len({*found}) == len(values)
     assert "" not in found
+
+
+def test_an_object_of_a_library_that_keeps_its_hash_has_the_same_content_after_it_was_asked_for():
+    """Its attribute is empty before, and again in a copy."""
+    notebook = Notebook("import pint; length = pint.util.UnitsContainer(metre=1)")
+
+    assert not notebook.run("hash(length)").changed
+    assert set(notebook.run("length._d['metre'] = 2").changed) == {"length"}

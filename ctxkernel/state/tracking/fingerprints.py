@@ -454,14 +454,17 @@ def _content_keys(hidden: frozenset[str], keys: tuple[Any, ...]) -> tuple[Any, .
     return tuple(sorted(kept, key=str))
 
 
-_MADE_BY_READING = frozenset(("_attrs", "_encoding", "_fill_value"))
+_HASHES = frozenset(("_hash", "_mhash"))
+_MADE_BY_READING = frozenset(("_attrs", "_encoding", "_fill_value")) | _HASHES
 
 
 def _is_made(name: str, value: Any) -> bool:
     """Return whether an attribute of a library's object has what its library makes where it is read.
 
-    xarray makes empty attributes, and a masked array of NumPy the fill value of its type.
+    xarray makes empty attributes, a masked array of NumPy the fill value of its type, and others keep their hash.
     """
+    if name in _HASHES:
+        return value is None or class_of(value) is int
     if name == "_fill_value" and getattr(value, "made", "") == "array" and class_of(value.args[0]) is bytes:
         return is_default_fill(*value.args[:2])
     return value in (None, {})

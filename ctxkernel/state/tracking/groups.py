@@ -155,6 +155,10 @@ class Moment:
     """Those of the deferred names that used up more than half of the time by themselves."""
     faults: dict[str, str] = field(default_factory=dict[str, str])
     """Names that could not be packed for a fault of ours, and why."""
+    prints: dict[int, tuple[PackPiece, dict[str, str]]] = field(
+        default_factory=dict[int, tuple[PackPiece, dict[str, str]]]
+    )
+    """Pieces by their ids, and their fingerprints."""
     _hashed: dict[tuple[int, int], Any] = field(default_factory=dict[tuple[int, int], Any])
     """By address and bytes: the memory, which has to stay for that, and the addresses of its chunks."""
     _alive: list[Any] = field(default_factory=list[Any])

@@ -59,9 +59,17 @@ class PiecePrints:
         """
         if self._is_large(piece):
             return {}
-        packed, shared, known = piece.packed, self.of_label, self._known_buffer
-        if moment is not None:
+        if moment is None:
+            return self._made(piece, self.of_label, self._known_buffer)
+        if id(piece) not in moment.prints:
             shared, known = functools.partial(self._in_moment, moment), functools.partial(_buffer_in, moment)
+            moment.prints[id(piece)] = piece, self._made(piece, shared, known)
+        return moment.prints[id(piece)][1]
+
+    def _made(
+        self, piece: PackPiece, shared: Callable[[str], str], known: Callable[[str], Buffer | None]
+    ) -> dict[str, str]:
+        packed = piece.packed
         memory = PackBuffers(piece.chunks, [one.nbytes for one in packed.buffers], known)
         if not self._is_by_data(piece):
             memory.held, memory.living = packed.buffers, self.packer.part_of
@@ -81,7 +89,7 @@ class PiecePrints:
             group.prints, group.make_prints, group.is_stale = {}, None, True
             return {}
         before = {name: group.text_of(name) for name in group.names}
-        group.prints = self.of(piece, moment)
+        group.prints = dict(self.of(piece, moment))
         return before
 
     def of_label(self, label: str) -> str:
