@@ -269,20 +269,18 @@ def test_an_array_of_a_background_job_is_found_wherever_a_value_holds_it(made: s
 
 TOGETHER = {
     "a figure and its axes": "fig, ax = plt.subplots(2, 2)",
-    "axes that were returned, and a part of them": "first = plt.subplots(2, 2)[1]; second = first[0, 0].figure",
-    "two names of one object": "first = second = [[1]]",
-    "a list and its item": "first = [[1], [2]]; second = first[1]",
-    "an instance and what it holds": "first = Own([1]); second = first.held",
+    "axes, and the figure of one": "first = plt.subplots(2, 2)[1]; second = first[0, 0].figure",
+    "two names of axes": "first = second = plt.subplots()[1]",
+    "lines, and a text": "first = plt.plot([1, 2]); second = plt.title('t')",
 }
 
 
 @pytest.mark.parametrize("cell", TOGETHER.values(), ids=TOGETHER)
-def test_names_that_a_cell_gives_to_parts_of_one_object_are_packed_once_together(
+def test_names_that_a_cell_gives_to_parts_of_one_figure_are_packed_once_together(
     monkeypatch: pytest.MonkeyPatch, cell: str
 ):
     """Each by itself, and then together, would be three packs of a figure."""
-    own = "class Own:\n    def __init__(self, held): self.held = held\n"
-    notebook = Notebook(own + "import matplotlib\nmatplotlib.use('agg')\nimport matplotlib.pyplot as plt")
+    notebook = Notebook("import matplotlib\nmatplotlib.use('agg')\nimport matplotlib.pyplot as plt")
     notebook.run("made = plt.subplots()")
 
     packed: list[set[str]] = []

@@ -9,11 +9,10 @@ other names of the moment is unknown then, so these are deferred, too.
 
 from __future__ import annotations
 
-import gc
 import math
 import sys
 import time
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -21,7 +20,7 @@ from xxhash import xxh3_128, xxh3_128_digest, xxh3_128_hexdigest
 
 from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.ports import Expired
-from ctxkernel.core.reflection import SEQUENCES, Classes, class_of, is_any, loaded
+from ctxkernel.core.reflection import SEQUENCES, class_of, is_any, loaded
 from ctxkernel.core.replay import PACKED
 from ctxkernel.core.state_names import LABELS, SHARED
 from ctxkernel.state.base.namespace import NOTHING
@@ -43,9 +42,6 @@ _MOST_LARGE = 200
 _LONG = 0.005
 """Seconds of a pack from which on names in it are packed with it at once."""
 _MOST_MEMBERS = 100
-_MOST_NEAR = 100
-"""Objects near a value, among which those of other names are searched."""
-_CONTAINERS = Classes(list, tuple, dict, set, frozenset)
 
 
 @dataclass(slots=True)
@@ -183,7 +179,7 @@ class Moment:
         todo = first = [tuple(group) for group in groups]
         several = join and (refer or len(todo) > 1)
         if several and len(todo) > 1:
-            todo = first = self._with_near_ones(todo, fresh)
+            todo = first = self._by_figure(todo, fresh)
         while todo:
             inside = set[tuple[str, ...]]()
             for at, names in enumerate(todo):
@@ -249,54 +245,17 @@ class Moment:
         for name in values:
             self.first.setdefault(name, piece)
 
-    def _with_near_ones(self, groups: list[tuple[str, ...]], fresh: Container[str]) -> list[tuple[str, ...]]:
-        """Return the groups with those names in one that stand for one object, or for one that another soon leads to.
+    def _by_figure(self, groups: list[tuple[str, ...]], fresh: Container[str]) -> list[tuple[str, ...]]:
+        """Return the groups with those names in one that stand for parts of one figure.
 
-        Axes lead to their figure, say: packed by themselves, each would be packed with all of it.
+        Each part leads to all of the figure: packed by themselves, each would be packed with all of it.
         """
-        values = {
-            at: value
-            for at, names in enumerate(groups)
-            if len(names) == 1 and names[0] in fresh and not is_shareable(value := self.value_of(names[0]))
-        }
-        if len(values) < 2:
-            return groups
-        by_id: dict[int, int] = {}
-        leader = list(range(len(groups)))
-        """Of each group, the number of the one that it is packed with."""
-
-        def join(one: int, other: int) -> None:
-            old, new = leader[one], leader[other]
-            leader[:] = [new if at == old else at for at in leader]
-
-        for at, value in values.items():
-            join(at, by_id.setdefault(id(value), at))
-        for at, value in values.items():
-            for held in islice(self._near(value), _MOST_NEAR):
-                if id(held) in by_id:
-                    join(at, by_id[id(held)])
-        found: dict[int, list[str]] = {}
-        for at, names in zip(leader, groups, strict=True):
-            found.setdefault(at, []).extend(names)
-        return [tuple(sorted(names)) if len(names) > 1 else tuple(names) for names in found.values()]
-
-    def _near(self, value: Any) -> Iterator[Any]:
-        """Yield what a value refers to, then what that refers to, and so on."""
-        todo, seen = [value], {id(value)}
-        for one in todo:  # what it holds is appended
-            for held in islice(self._held_by(one), _MOST_MEMBERS):
-                if id(held) not in seen:
-                    seen.add(id(held))
-                    yield held
-                    if gc.is_tracked(held):
-                        todo.append(held)
-
-    def _held_by(self, one: Any) -> Iterable[Any]:
-        cls = class_of(one)
-        if cls is loaded("numpy").get("ndarray") and one.dtype.hasobject:
-            return one.flat
-        is_long = cls in _CONTAINERS and len(one) > _MOST_MEMBERS
-        return () if is_long or one is self.packer.namespace else self.packer.held_by(one)
+        found: dict[Any, list[str]] = {}
+        for names in groups:
+            alone = len(names) == 1 and names[0] in fresh
+            figure = figure_of(self.value_of(names[0])) if alone else None
+            found.setdefault(names if figure is None else id(figure), []).extend(names)
+        return [tuple(names) if len(names) == 1 else tuple(sorted(names)) for names in found.values()]
 
     def _lies_in(self, piece: PackPiece, names: tuple[str, ...]) -> bool:
         """Return whether a value, or one of the objects in a list or an array, lies in what is packed."""
@@ -452,6 +411,21 @@ def pack_key(body: memoryview, chunks: Sequence[Sequence[str]], live: Collection
         digest.update("\0".join(one).encode())
     digest.update("\n".join(live).encode())
     return digest.digest()
+
+
+def figure_of(value: Any) -> Any:
+    """Return the figure that a value is or belongs to, or the first item of a list or an array; None for others."""
+    if class_of(value) is loaded("numpy").get("ndarray") and value.dtype.hasobject:
+        value = next(value.flat, None)
+    elif class_of(value) in SEQUENCES and value:
+        value = value[0]
+    cls = class_of(value)
+    if is_any(cls, ("matplotlib.figure", "FigureBase")):
+        return value
+    if not is_any(cls, ("matplotlib.artist", "Artist")):
+        return None
+    members: dict[str, Any] = object.__getattribute__(value, "__dict__")
+    return members.get("_parent_figure") or members.get("figure")  # since matplotlib 3.10, and before it
 
 
 def is_shareable(obj: Any) -> bool:

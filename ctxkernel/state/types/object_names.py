@@ -266,10 +266,10 @@ class ObjectNames:
             seen.add(id(obj))
             if id(obj) in wanted:
                 adopt(obj)
-            todo += self.held_by(obj)
+            todo += self._held_by(obj)
         return others
 
-    def held_by(self, obj: Any) -> Iterable[object]:
+    def _held_by(self, obj: Any) -> Iterable[object]:
         """Return what an object refers to, but not what leads to all of the process: modules and their functions."""
         kind = class_of(obj)
         if kind is types.FunctionType:
