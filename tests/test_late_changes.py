@@ -78,6 +78,18 @@ def test_a_name_packed_in_time_waits_for_what_it_held_before():
     assert set(notebook.run("rows[7] = 1").changed) == {"rows"}
 
 
+def test_what_shares_an_array_with_a_deferred_variable_is_not_passed_over():
+    """The cell names only the variable that is too large to be compared in time."""
+    slow = Settings(end_phase_ms=40)
+    notebook = Notebook("both = [[[n] for n in range(300_000)], np.arange(9)]", may_defer=lambda: True, settings=slow)
+    notebook.run("view, rest = both[1][2:], both[1][:2]")
+
+    found = notebook.run("both[1][3] = 99")
+
+    assert {"both", "view"} <= found.changed.keys() | set(re.findall(r"\w+", found.incomplete))
+    assert not notebook.run("view").changed.keys() & {"rest"}
+
+
 ROWS = "rows = [{'id': n, 'v': 0} for n in range(400_000)]"
 
 

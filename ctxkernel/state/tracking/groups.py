@@ -208,10 +208,13 @@ class Moment:
             self.pieces.clear()
 
     def all_deferred(self, groups: Mapping[str, Group], old: Mapping[str, Group] = NONE) -> set[str]:
-        """Return the deferred names, and those that are stored together with an object that they share."""
+        """Return the deferred names and all that hold an object that they share: it may have changed."""
         names = {name for group in self.deferred for name in group}
+        known = [group for name in names if (group := groups.get(name) or old.get(name)) is not None]
+        labels = {label for group in known for label in group.labels if label.startswith(SHARED)}
+        names |= {name for name in holders_of(labels, groups) if not name.startswith(LABELS)}
         todo = list(names)
-        while todo:
+        while todo:  # with what is stored together with one of these objects
             group = groups.get(name := todo.pop()) or old.get(name)
             shared = [label for label in group.labels if label.startswith(SHARED)] if group is not None else []
             for holder in [groups[label] for label in shared if label in groups]:

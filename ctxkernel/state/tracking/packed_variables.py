@@ -401,6 +401,7 @@ class PackedVariables:
             self._change(name, found)
         elif changed is False:
             self._rebind(name)
+            found.told.add(name)
         else:
             found.open[name] = before, now
 
@@ -441,7 +442,7 @@ class PackedVariables:
                 group.prints[name] = self._prints.of_label(
                     next(iter(labels.intersection((*group.labels, *group.names))))
                 )
-            if name in found.changed or name in found.added or name in found.open:
+            if any(name in one for one in (found.changed, found.added, found.open, found.told)):
                 continue
             # It may hold none of what differs: a frame of a part of an array.
             if not before or before.startswith(LIVE) or before != group.text_of(name):
