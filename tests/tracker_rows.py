@@ -197,6 +197,8 @@ CHANGES = [
     Case("a view of a structured array",
          "a = np.zeros(30, [('x', 'i4'), ('y', 'f8')]); v = a.reshape(-1); b = np.broadcast_to(a, (2, 30))",
          "a[2] = (9, 9)", "a v b"),
+    Case("one of two names for a long list", "a = list(range(9000)); b = a", "b = 5", "b"),
+    Case("one of two names for a long bytearray", "a = bytearray(40_000); b = a", "b = 5", "b"),
     Case("what is in a dict beside an array gets a name", "s = [1]; a = np.zeros(3); d = {'a': a, 's': s}",
          "a[0] = 5; t = s", "a d", "t"),
     Case("a structured array", "a = np.zeros(3, dtype=[('x', 'i4'), ('y', 'f8')])", "a['y'][1] = 5", "a"),

@@ -341,7 +341,7 @@ class PackedVariables:
         now.contents = self._contents_alone(piece, now, moment)
         for name in piece.names:
             print_before = prints.get(name, "")
-            print_now = now.text_of(name) if print_before else ""
+            print_now = self._prints.text_of(now, piece, name) if print_before else ""
             if name not in self._variables:
                 as_before = name in unchanged or (print_before and print_before == print_now)
                 if name in there and before is not None and before.key != piece.key and not as_before:
