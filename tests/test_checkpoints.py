@@ -171,6 +171,18 @@ def test_the_first_change_of_an_array_after_a_return_is_listed_for_all_that_hold
     assert set(bench.changes.changed) == holders
 
 
+def test_a_name_that_is_bound_as_before_a_return_is_listed(bench: Bench):
+    """It is stored with the list again, as before the return; in between it stood for something else."""
+    first = bench.run("part = [1]")
+    bench.run("whole = [part]")
+    bench.goto(first)
+    bench.run("whole = {5}")
+
+    bench.run("whole = [part]")
+
+    assert set(bench.changes.changed) == {"whole"}
+
+
 def test_names_that_came_later_go(bench: Bench):
     """Going back removes them, and going forth brings them."""
     first = bench.run("a = 1")

@@ -296,7 +296,8 @@ class PackedVariables:
         altered: set[str] = set()
         for piece in distinct(moment.pieces):
             before = self._groups.get(piece.names[0]) or old.get(piece.names[0])
-            if before is None or not self._is_same(piece, piece.names[0], old):
+            several = len({id(self._groups.get(name) or old.get(name)) for name in piece.names}) > 1
+            if before is None or several or not self._is_same(piece, piece.names[0], old):
                 altered.update(piece.names)
                 self._take_altered(piece, before, moment, old, found)
                 continue
@@ -325,9 +326,9 @@ class PackedVariables:
     ) -> None:
         """Take in a piece that is not the one that is known; `before`: the group of its first name."""
         awaited = before is not None and not before.key
-        same = before is not None and before.names == piece.names and before.key == piece.key
         unchanged = self._unchanged(piece.names, moment.first, old)
         there = {name: group for name in piece.names if (group := self._groups.get(name) or old.get(name))}
+        same = {name for name, one in there.items() if (one.names, one.key) == (piece.names, piece.key)}
         known = () if piece.packed.labels else unchanged  # equal bytes may refer to a shared object that differs now
         prints = {name: group.text_of(name) for name, group in there.items() if name not in known}
         found.prints |= prints
@@ -350,7 +351,7 @@ class PackedVariables:
                 continue
             elif found.parts and self._holds_changed(name, found.parts):
                 self._change(name, found)
-            elif name in unchanged or (print_before == print_now if print_before and print_now else same):
+            elif name in unchanged or (print_before == print_now if print_before and print_now else name in same):
                 self._rebind(name)
             elif awaited:
                 self._compare_awaited(name, there.get(name), moment, found)
