@@ -210,8 +210,11 @@ class Moment:
     def all_deferred(self, groups: Mapping[str, Group], old: Mapping[str, Group] = NONE) -> set[str]:
         """Return the deferred names and all that hold an object that they share: it may have changed."""
         names = {name for group in self.deferred for name in group}
-        known = [group for name in names if (group := groups.get(name) or old.get(name)) is not None]
-        labels = {label for group in known for label in group.labels if label.startswith(SHARED)}
+        labels, more = set[str](), set(names)
+        while more:
+            known = [group for name in more if (group := groups.get(name) or old.get(name)) is not None]
+            more = {label for group in known for label in group.labels if label.startswith(SHARED)} - labels
+            labels |= more
         names |= {name for name in holders_of(labels, groups) if not name.startswith(LABELS)}
         todo = list(names)
         while todo:  # with what is stored together with one of these objects
