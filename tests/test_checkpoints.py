@@ -19,6 +19,8 @@ from late_packs import late_if
 from scale import share
 
 from ctxkernel.core.settings import Settings
+from ctxkernel.core.state_names import is_bound
+from ctxkernel.core.timeline import NamespaceDiff
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints import storage
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer, Taken
@@ -57,11 +59,13 @@ class Bench:
         )
         self.count = 0
         self.taken: dict[str, Taken] = {}
+        self.changes = NamespaceDiff()
+        """Of the last cell."""
 
     def _bind(self, values: Any, gone: Any) -> None:
         for name in gone:
             self.ns.pop(name, None)
-        self.ns.update(values)
+        self.ns.update({name: value for name, value in values.items() if is_bound(name)})
 
     def run(self, source: str) -> str:
         """Run a cell; returns its execution's id."""
@@ -69,7 +73,7 @@ class Bench:
         self.tracker.before(source)
         self.tracker.release()
         exec(compile(source, "<cell>", "exec"), self.ns)
-        self.tracker.after(lambda: False)
+        self.changes = self.tracker.after(lambda: False)
         execution_id = f"s{self.count}.1"
         self.taken[execution_id] = self.checkpoints.take(execution_id, {"ambient:cells": self.count})
         self.checkpoints.poll()
@@ -140,6 +144,43 @@ def test_a_list_that_only_a_tuple_holds_is_shared_again(bench: Bench, made: str)
 
     assert bench["f"].held[0] is bench["g"].held[0]
     assert bench["f"].held == ([],)
+
+
+SHARED_AGAIN = {
+    "what the return undid is done again": (
+        "a = np.arange(9_000); v = a[1:]; d = {'a': a}",
+        "a[5] = 70",
+        {"a", "v", "d"},
+    ),
+    "the array was not shared then": ("a = np.arange(3)", "v = a[1:]", {"a"}),
+    "the extension array was not shared then": ("a = pd.array([1, None])", "v = (a, a)", {"a"}),
+}
+
+
+@pytest.mark.parametrize(("made", "undone", "holders"), SHARED_AGAIN.values(), ids=SHARED_AGAIN)
+def test_the_first_change_of_an_array_after_a_return_is_listed_for_all_that_hold_it(
+    bench: Bench, made: str, undone: str, holders: set[str]
+):
+    """What is known of its holders is of the state that the return restored."""
+    first = bench.run(made)
+    bench.run(undone)
+    bench.goto(first)
+
+    bench.run("a[-1 if len(a) < 5 else 5] = 70")
+
+    assert set(bench.changes.changed) == holders
+
+
+def test_a_name_that_is_bound_as_before_a_return_is_listed(bench: Bench):
+    """It is stored with the list again, as before the return; in between it stood for something else."""
+    first = bench.run("part = [1]")
+    bench.run("whole = [part]")
+    bench.goto(first)
+    bench.run("whole = {5}")
+
+    bench.run("whole = [part]")
+
+    assert set(bench.changes.changed) == {"whole"}
 
 
 def test_names_that_came_later_go(bench: Bench):

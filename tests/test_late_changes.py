@@ -78,6 +78,19 @@ def test_a_name_packed_in_time_waits_for_what_it_held_before():
     assert set(notebook.run("rows[7] = 1").changed) == {"rows"}
 
 
+@pytest.mark.parametrize("array", ["np.arange(9)", "pd.array(np.arange(9), 'Int64')"])
+def test_what_shares_an_array_with_a_deferred_variable_is_not_passed_over(array: str):
+    """The cell names only the variable that is too large to be compared in time."""
+    slow = Settings(end_phase_ms=40)
+    notebook = Notebook(f"both = [[[n] for n in range(300_000)], {array}]", may_defer=lambda: True, settings=slow)
+    notebook.run("held = getattr(both[1], '_data', both[1]); view, rest = held[2:], held[:2]")
+
+    found = notebook.run("both[1][3] = 99")
+
+    assert {"both", "view"} <= found.changed.keys() | set(re.findall(r"\w+", found.incomplete))
+    assert not notebook.run("view").changed.keys() & {"rest"}
+
+
 ROWS = "rows = [{'id': n, 'v': 0} for n in range(400_000)]"
 
 

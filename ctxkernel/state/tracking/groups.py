@@ -23,6 +23,7 @@ from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import SEQUENCES, class_of, is_any, loaded
 from ctxkernel.core.replay import PACKED
 from ctxkernel.core.state_names import LABELS, SHARED
+from ctxkernel.core.timeline_events import NONE
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.tracking.array_nodes import Buffer
 from ctxkernel.state.tracking.chunk_addresses import chunks_of
@@ -212,6 +213,25 @@ class Moment:
             self.deferred += dict.fromkeys(piece.names for piece in self.pieces.values())
             self.pieces.clear()
 
+    def all_deferred(self, groups: Mapping[str, Group], old: Mapping[str, Group] = NONE) -> set[str]:
+        """Return the deferred names and all that hold an object that they share: it may have changed."""
+        names = {name for group in self.deferred for name in group}
+        labels, more = set[str](), set(names)
+        while more:
+            known = [group for name in more if (group := groups.get(name) or old.get(name)) is not None]
+            more = {label for group in known for label in group.labels if label.startswith(SHARED)} - labels
+            labels |= more
+        names |= {name for name in holders_of(labels, groups) if not name.startswith(LABELS)}
+        todo = list(names)
+        while todo:  # with what is stored together with one of these objects
+            group = groups.get(name := todo.pop()) or old.get(name)
+            shared = [label for label in group.labels if label.startswith(SHARED)] if group is not None else []
+            for holder in [groups[label] for label in shared if label in groups]:
+                more = set(holder.names) - names if len(holder.names) > 1 else ()
+                names.update(more)
+                todo += more
+        return names
+
     def _pack(self, names: tuple[str, ...], *, identities: bool) -> None:
         values = {name: value for name in names if (value := self.value_of(name)) is not NOTHING}
         if not values:
@@ -377,6 +397,15 @@ class Moment:
                 self._hashed[key] = view, (self.chunks or chunks_of)(view, expired)
             found.append(self._hashed[key][1])
         return tuple(found)
+
+
+def holders_of(labels: Collection[str], groups: Mapping[str, Group]) -> set[str]:
+    """Return the names and labels of what refers to classes or shared objects, also through each other."""
+    found, more = set[str](), set(labels)
+    while more:
+        more = {name for name, group in groups.items() if not more.isdisjoint(group.labels)} - found
+        found |= more
+    return found
 
 
 def distinct(pieces: Mapping[str, PackPiece]) -> list[PackPiece]:

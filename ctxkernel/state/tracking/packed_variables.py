@@ -17,13 +17,12 @@ from ctxkernel.core.reflection import class_of, is_kind
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.state_names import CLASS, LABELS, SHARED
 from ctxkernel.core.timeline import ChangeInfo, TypeInfo
-from ctxkernel.core.timeline_events import NONE
 from ctxkernel.state.base.namespace import NOTHING, Hidden, Variable, some_of, weak_reference
 from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.cell_names import Transform
 from ctxkernel.state.tracking.fingerprints import LIVE
 from ctxkernel.state.tracking.found_changes import FoundChanges, Pending
-from ctxkernel.state.tracking.groups import Group, Moment, PackPiece, distinct, is_pack_of, print_of
+from ctxkernel.state.tracking.groups import Group, Moment, PackPiece, distinct, holders_of, is_pack_of, print_of
 from ctxkernel.state.tracking.late_changes import OpenChange, OwnContent, content_of
 from ctxkernel.state.tracking.piece_prints import PiecePrints
 from ctxkernel.state.types.memory_blocks import MemoryBlocks, WrittenMemory
@@ -101,19 +100,6 @@ class PackedVariables:
                 found |= dict.fromkeys([whole] if group.key else [(each,) for each in whole])
         return list(found)
 
-    def _deferred(self, moment: Moment, old: Mapping[str, Group] = NONE) -> set[str]:
-        """Return the deferred names of a moment, and those that are stored together with an object that they share."""
-        names = {name for group in moment.deferred for name in group}
-        todo = list(names)
-        while todo:
-            group = self._groups.get(name := todo.pop()) or old.get(name)
-            shared = [label for label in group.labels if label.startswith(SHARED)] if group is not None else []
-            for holder in [self._groups[label] for label in shared if label in self._groups]:
-                more = set(holder.names) - names if len(holder.names) > 1 else ()
-                names.update(more)
-                todo += more
-        return names
-
     def _dissolve(self, *names: str) -> set[str]:
         """Take names out of their groups; return the others, which have to be packed without them."""
         left = {id(group): group for name in names if (group := self._groups.pop(name, None)) is not None}
@@ -156,7 +142,7 @@ class PackedVariables:
         """Pack names that were not packed yet; reports nothing."""
         moment = self._moment(self._pack_seconds)
         moment.pack(self.whole_groups(names), fresh=names)
-        self._await(self._deferred(moment), moment)
+        self._await(moment.all_deferred(self._groups), moment)
         fresh = {name for name in moment.pieces if name.startswith(SHARED) and name not in self._groups}
         for piece in distinct(moment.pieces):
             if not any(name in self._groups for name in piece.names):
@@ -198,6 +184,9 @@ class PackedVariables:
             # Objects that these refer to are packed by themselves here; they may be stored together with others.
             if piece.names in new or any(name not in self._groups for name in piece.names):
                 self._keep(piece)
+        loaded = {name for names in new for name in names}
+        for names in self.whole_groups(holders_of(loaded, self._groups) - loaded):
+            self._prints.renew(self._groups[names[0]], moment)
 
     def _is_same(self, piece: PackPiece, name: str, old: Mapping[str, Group]) -> bool:
         return is_pack_of(self._groups.get(name) or old.get(name), piece)
@@ -239,7 +228,7 @@ class PackedVariables:
             known = {name: self._groups.get(name) or old.get(name) for each in groups for name in each}
             fresh = {name for name, one in known.items() if one is None or len(one.names) > 1}
             moment.pack(groups, refer=any(group.labels for group in old.values()), fresh=fresh)
-        deferred = self._deferred(moment, old)
+        deferred = moment.all_deferred(self._groups, old)
         found.deferred |= deferred
         self._await(deferred, moment)
         self._take_pieces(moment, old, found)
@@ -307,12 +296,14 @@ class PackedVariables:
         altered: set[str] = set()
         for piece in distinct(moment.pieces):
             before = self._groups.get(piece.names[0]) or old.get(piece.names[0])
-            if before is None or not self._is_same(piece, piece.names[0], old):
+            several = len({id(self._groups.get(name) or old.get(name)) for name in piece.names}) > 1
+            if before is None or several or not self._is_same(piece, piece.names[0], old):
                 altered.update(piece.names)
-                self._take_altered(piece, before, moment, old, found)
+                self._take_altered(piece, moment, old, found, altered)
                 continue
             if not altered.isdisjoint(piece.packed.labels):  # its fingerprints have those of other content in them
                 altered.update(piece.names)
+                found.parts |= fresh.intersection(piece.packed.labels)  # of unknown content: the fingerprints tell
                 found.prints |= {name: before.text_of(name) for name in piece.names}
                 self._prints.give(before, piece)
             before.seconds, before.hashing = piece.seconds, piece.hashing
@@ -331,25 +322,29 @@ class PackedVariables:
                     self._store(piece)
 
     def _take_altered(
-        self, piece: PackPiece, before: Group | None, moment: Moment, old: Mapping[str, Group], found: FoundChanges
+        self, piece: PackPiece, moment: Moment, old: Mapping[str, Group], found: FoundChanges, altered: set[str]
     ) -> None:
-        """Take in a piece that is not the one that is known; `before`: the group of its first name."""
+        """Take in a piece that is not the one that is known; `altered`: the names and labels of all such pieces."""
+        before = self._groups.get(piece.names[0]) or old.get(piece.names[0])
         awaited = before is not None and not before.key
-        same = before is not None and before.names == piece.names and before.key == piece.key
         unchanged = self._unchanged(piece.names, moment.first, old)
         there = {name: group for name in piece.names if (group := self._groups.get(name) or old.get(name))}
-        prints = {name: group.text_of(name) for name, group in there.items() if name not in unchanged}
+        same = {name for name, one in there.items() if (one.names, one.key) == (piece.names, piece.key)}
+        # Equal bytes may refer to a shared object that differs now.
+        known = unchanged if altered.isdisjoint(piece.packed.labels) else ()
+        prints = {name: group.text_of(name) for name, group in there.items() if name not in known}
         found.prints |= prints
         self._store(piece)
         now = self._keep(piece)
         # One content may be written in two ways; attributes that follow from others are in no fingerprint.
         untold = any(map(self._prints.hidden, piece.packed.classes))
         if not awaited:
-            found.altered |= {n for n, text in prints.items() if not text or untold or text != now.text_of(n)}
+            differs = {n for n, text in prints.items() if not text or untold or text != now.text_of(n)}
+            found.altered |= differs - unchanged
         now.contents = self._contents_alone(piece, now, moment)
         for name in piece.names:
             print_before = prints.get(name, "")
-            print_now = now.text_of(name) if print_before else ""
+            print_now = self._prints.text_of(now, piece, name) if print_before else ""
             if name not in self._variables:
                 as_before = name in unchanged or (print_before and print_before == print_now)
                 if name in there and before is not None and before.key != piece.key and not as_before:
@@ -358,7 +353,7 @@ class PackedVariables:
                 continue
             elif found.parts and self._holds_changed(name, found.parts):
                 self._change(name, found)
-            elif name in unchanged or (print_before == print_now if print_before and print_now else same):
+            elif name in unchanged or (print_before == print_now if print_before and print_now else name in same):
                 self._rebind(name)
             elif awaited:
                 self._compare_awaited(name, there.get(name), moment, found)
@@ -409,6 +404,7 @@ class PackedVariables:
             self._change(name, found)
         elif changed is False:
             self._rebind(name)
+            found.told.add(name)
         else:
             found.open[name] = before, now
 
@@ -428,28 +424,26 @@ class PackedVariables:
 
     def _compare_users(self, found: FoundChanges) -> None:
         """Report variables that hold a shared object whose content differs, or a class of that name."""
-        labels = set(found.parts)
-        shared = {group.names[0]: group.labels for name, group in self._groups.items() if name.startswith(SHARED)}
-        while more := {one for one, held in shared.items() if not labels.isdisjoint(held)} - labels:
-            labels |= more
-        users: dict[str, bool] = {}  # name → whether it stands for such a class
+        labels = found.parts.union(one for one in holders_of(found.parts, self._groups) if one.startswith(SHARED))
+        users: dict[str, str] = {}  # name → the label of the class that it stands for; "" for others
         for name, variable in self._variables.items():
             group = self._groups.get(name)
-            if variable.atom is not NOTHING or group is None or labels.isdisjoint(group.labels):
+            held = labels.intersection((*group.labels, *group.names)) if group is not None else ()
+            if variable.atom is not NOTHING or not held:
                 continue
-            held, value = labels & set(group.labels), self._value(name)
-            of_class = is_kind(class_of(value), type) and self.packer.part_of(next(iter(held))) is value
-            if of_class or not all(label.startswith(CLASS) for label in held):
-                users[name] = of_class
+            value, label = self._value(name), next(iter(held))
+            is_one = is_kind(class_of(value), type) and self.packer.part_of(label) is value
+            if is_one or not all(one.startswith(CLASS) for one in held):
+                users[name] = label if is_one else ""
         late = {name for name in users if self._variables[name].turn != self.turn}  # not packed now
         moment = self._moment(self._pack_seconds * DEFERRED_SHARE)
         for names in self.whole_groups((*sorted(late), *sorted(labels - found.parts - found.prints.keys()))):
             found.prints |= self._prints.renew(self._groups[names[0]], moment)
-        for name, of_class in users.items():
+        for name, label in users.items():
             group, before = self._groups[name], found.prints.get(name, "")
-            if of_class and name in late:
-                group.prints[name] = self._prints.of_label(next(iter(labels.intersection(group.labels))))
-            if name in found.changed or name in found.added or name in found.open:
+            if label and name in late:
+                group.prints[name] = self._prints.of_label(label)
+            if any(name in one for one in (found.changed, found.added, found.open, found.told)):
                 continue
             # It may hold none of what differs: a frame of a part of an array.
             if not before or before.startswith(LIVE) or before != group.text_of(name):

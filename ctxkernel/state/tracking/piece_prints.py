@@ -52,13 +52,19 @@ class PiecePrints:
         make = functools.partial(self._make, packed.stream, shared.__getitem__, memory)
         group.make_prints = make
 
+    def text_of(self, group: Group, piece: PackPiece, name: str) -> str:
+        """Return the fingerprint of a name of a group, made of its piece if it is large plain data."""
+        alone = len(piece.names) == 1 and self._is_large(piece)
+        return group.text_of(name) or (self._of(piece).get(name, "") if alone else "")
+
     def of(self, piece: PackPiece, moment: Moment | None = None) -> dict[str, str]:
         """Return fingerprints of the names of a piece; none if it is too large.
 
         `moment`: has the shared objects that the piece refers to; without one they are those that are known.
         """
-        if self._is_large(piece):
-            return {}
+        return {} if self._is_large(piece) else self._of(piece, moment)
+
+    def _of(self, piece: PackPiece, moment: Moment | None = None) -> dict[str, str]:
         if moment is None:
             return self._made(piece, self.of_label, self._known_buffer)
         if id(piece) not in moment.prints:

@@ -211,7 +211,7 @@ class NamespaceTracker(CandidateNames):
         # They may share objects only with names that the cell touched or bound.
         ran = {*self.touched, *self.rebound, *self._last.added, *self._last.changed}
         moment.pack(self.whole_groups(sorted({*lacking, *filter(self._is_complex, ran)})))
-        deferred = self._deferred(moment)
+        deferred = moment.all_deferred(self._groups)
         self._await(deferred, moment)
         self._take_pieces(moment, {}, FoundChanges())
         self.pending.defer(deferred)
