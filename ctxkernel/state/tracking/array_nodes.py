@@ -94,16 +94,16 @@ def as_array(view: Node, find: FindBuffer) -> Node | None:
     numpy: Any = sys.modules["numpy"]
     step: int = numpy.dtype(kind).itemsize
     count = math.prod(shape)
+    if buffer.chunks and not offset and count * step == buffer.size:
+        for fortran in (False, True):
+            if strides == _strides(shape, step, fortran=fortran):
+                return named("array")(tuple(buffer.chunks), kind, shape, fortran, writeable)
     if buffer.held is not None and count <= _MOST_SHOWN and count * step <= VISIBLE_BYTES:  # a few may look like many
         shown = numpy.ndarray(shape, kind, buffer.held, offset, strides) if count else numpy.empty(shape, kind)
         fortran = shown.flags.f_contiguous and not shown.flags.c_contiguous
         data = shown.tobytes("F" if fortran else "C")
         told = data if len(data) < SMALL else chunks_of(memoryview(data))
         return named("array")(told, kind, shape, fortran, writeable)
-    if buffer.chunks and not offset and count * step == buffer.size:
-        for fortran in (False, True):
-            if strides == _strides(shape, step, fortran=fortran):
-                return named("array")(tuple(buffer.chunks), kind, shape, fortran, writeable)
     return None
 
 
