@@ -1159,3 +1159,15 @@ def test_a_widget_that_a_return_sets_back_is_not_said_to_be_as_it_is_now(kernel)
 
     assert listed(told, "as it is now: ").keys() == {"late", "own", "t", "texts[0]"}, told
     assert kernel.evaluate("(s.value, box.children[0] is s, own.value, own.more)") == "(0, True, 0, 2)"
+
+
+def test_names_of_an_array_that_is_written_back_in_place_are_told_as_restored(kernel):
+    """They stay bound to it, and it has the content of the state again."""
+    run_all(kernel, ["import numpy as np; a = np.arange(100_000); v = a[1:]; w = [a]; n = 1", "w, v", "a[2] = 9"])
+
+    plan = json.loads(kernel.run("%ctx goto 2 --dry-run --json").stdout)
+    went = kernel.run("%ctx goto 2").stdout
+
+    assert went.startswith("at s2: 3 names restored (a, v, w), 2 kept as they are")
+    assert (set(plan["keep"]), [{*one["names"]} for one in plan["load"]]) == ({"n", "np"}, [{"a", "v", "w"}])
+    assert kernel.evaluate("(int(a[2]), int(v[1]), w[0] is a)") == "(2, 2, True)"

@@ -54,7 +54,7 @@ def return_text(prepared: PreparedReturn, done: DoneReturn, lost: Mapping[str, s
     names = job.difference.restored
     loaded = sorted(name for name in names if is_variable(name) and name not in not_as_it_was)
     dropped = list(filter(is_variable, job.difference.drop))
-    kept = sum(map(is_variable, job.difference.keep))
+    kept = sum(is_variable(name) and name not in names for name in job.difference.keep)
     inexact = sorted({name for unit in job.difference.load for name in unit.inexact if name in loaded})
     connected = {one.places[0]: one.told for one in fetched.connected.values()}
     if job.as_json:

@@ -60,9 +60,16 @@ class Difference:
 
     @property
     def restored(self) -> list[str]:
-        """The names whose values are replaced by those of the state."""
+        """The names whose values are replaced by those of the state, or refer to what is."""
         loaded = [name for unit in self.load for name in unit.names]
-        return list(dict.fromkeys([*loaded, *self.held]))
+        return list(dict.fromkeys([*loaded, *self.held, *self.referring]))
+
+    @property
+    def referring(self) -> tuple[str, ...]:
+        """The names of `keep` that refer to a shared object which gets the content of the state."""
+        shared = {name for unit in self.load for name in unit.names if is_shared(name)}
+        kept = [name for name in self.keep if name in self.target] if shared else []
+        return tuple(name for name in kept if not shared.isdisjoint(labels_of(self.target[name], self.target)))
 
 
 class StateComparison:
