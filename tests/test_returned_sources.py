@@ -13,6 +13,7 @@ CELLS = [
     "double = lambda x: 2 * x; whole = [n for n in range(3)]",
     "%time pass\ndef timed(x):\n    return inverse(x - x)",
     "inverse(2)",
+    "def broken(): return '\\ud800'",
 ]
 
 

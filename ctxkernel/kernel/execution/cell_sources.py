@@ -5,6 +5,7 @@ The code of a cell has a file name `<folder of the process>/<hash of the cell>.p
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import linecache
 import os
@@ -32,10 +33,11 @@ def give_sources(shell: Any, files: Iterable[str], cells: Iterable[tuple[str, st
     for label, source in cells:
         if not _DEFINES.search(source):
             continue
-        for file in wanted.pop(compiler.murmur2_x86(source, compiler.get_tmp_hash_seed()), ()):
-            told = shell.transform_cell(source)
-            # Without a time, an entry stays although there is no such file.
-            linecache.cache[file] = len(told), None, told.splitlines(keepends=True), file
-            getattr(shell.compile, "_filename_map", {})[file] = label
+        with contextlib.suppress(Exception):  # half of a surrogate pair, or a transformer of the user's: no source then
+            for file in wanted.pop(compiler.murmur2_x86(source, compiler.get_tmp_hash_seed()), ()):
+                told = shell.transform_cell(source)
+                # Without a time, an entry stays although there is no such file.
+                linecache.cache[file] = len(told), None, told.splitlines(keepends=True), file
+                getattr(shell.compile, "_filename_map", {})[file] = label
         if not wanted:
             return

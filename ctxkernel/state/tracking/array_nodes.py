@@ -99,7 +99,10 @@ def as_array(view: Node, find: FindBuffer) -> Node | None:
             if strides == _strides(shape, step, fortran=fortran):
                 return named("array")(tuple(buffer.chunks), kind, shape, fortran, writeable)
     if buffer.held is not None and count <= _MOST_SHOWN and count * step <= VISIBLE_BYTES:  # a few may look like many
-        shown = numpy.ndarray(shape, kind, buffer.held, offset, strides) if count else numpy.empty(shape, kind)
+        try:
+            shown = numpy.ndarray(shape, kind, buffer.held, offset, strides) if count else numpy.empty(shape, kind)
+        except (TypeError, ValueError, BufferError):  # its memory was resized since: it counts as what it is a view of
+            return None
         fortran = shown.flags.f_contiguous and not shown.flags.c_contiguous
         data = shown.tobytes("F" if fortran else "C")
         told = data if len(data) < SMALL else chunks_of(memoryview(data))
