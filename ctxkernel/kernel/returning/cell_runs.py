@@ -53,6 +53,7 @@ DRAWS = "it draws random numbers"
 MOVES_FILES = "it may make, move or delete files or folders"
 LISTS_FILES = "it may list files"
 _CODE = Classes(types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
+_IN_MEMORY = Classes(io.StringIO, io.BytesIO)
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _RESULT = re.compile(r"_{1,3}|_i{0,3}\d*|Out|In|_[oid]h")
 _CLOCK = (
@@ -377,11 +378,8 @@ class CellReader:
         source, values = _TIMED.sub("", source), dict(self._values(self._tracker.read.intersection(ran)))
         dotted = {name: dotted_name(value) for name, value in values.items()}
         dotted = {name: one for name, one in dotted.items() if one and not one.startswith("__main__.")}
-        dotted |= {
-            name: f"io.{class_of(value).__name__}"
-            for name, value in values.items()
-            if type(value) in (io.StringIO, io.BytesIO)
-        }
+        in_memory = [(name, class_of(value)) for name, value in values.items() if class_of(value) in _IN_MEMORY]
+        dotted |= {name: f"io.{cls.__name__}" for name, cls in in_memory}
         data = {name for name, value in values.items() if is_data(class_of(value))} - read_cell(source).replaced
         if _MOVES_WORD.search(source):
             modules = {name for name, one in dotted.items() if one == "os"}
