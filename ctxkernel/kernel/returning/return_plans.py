@@ -81,7 +81,8 @@ class Planner:
         inexact = (*difference.stale, *difference.lost, *difference.gaps)
         prints |= dict.fromkeys(map(name_of, inexact), "")  # readers of these differ
         load = [Load(_plain_names(unit.names), unit.nbytes) for unit in difference.load]
-        load.append(Load(_plain_names(difference.referring), 0))
+        referring = set(difference.referring)
+        load.append(Load(_plain_names(sorted(referring)), 0))
         load.append(Load(tuple(name for name in _plain_names(difference.held) if name not in missing), 0))
         kept = difference.target.get(FILES)
         kept_files = self._restorer.plain(kept) if kept is not None else None
@@ -93,7 +94,7 @@ class Planner:
         plan = make_plan(
             job.target.execution_id,
             told=job.target.told,
-            keep=_plain_names([name for name in difference.keep if name not in difference.referring]),
+            keep=_plain_names([name for name in difference.keep if name not in referring]),
             load=load,
             drop=_plain_names(difference.drop),
             connect={one.places[0]: one.told for one in difference.connect.values()},

@@ -51,7 +51,7 @@ def return_text(prepared: PreparedReturn, done: DoneReturn, lost: Mapping[str, s
 
     job, plan, fetched = prepared.job, prepared.plan, prepared.fetched
     not_as_it_was = done.lost.keys() | set(map(name_of, done.as_now))
-    names = job.difference.restored
+    names = set(job.difference.restored)
     loaded = sorted(name for name in names if is_variable(name) and name not in not_as_it_was)
     dropped = list(filter(is_variable, job.difference.drop))
     kept = sum(is_variable(name) and name not in names for name in job.difference.keep)

@@ -21,7 +21,8 @@ from ctxkernel.state.types.parts import SMALL
 ARRAYS = frozenset(("array", "array_view", "memory_block", "machine_values"))
 _MOST_SHOWN = 100_000
 """Elements of a view that are compared as those of an array of its own."""
-VISIBLE_BYTES = 1024 * 1024
+_VISIBLE_BYTES = 1024 * 1024
+"""Bytes of the largest one."""
 _POINTER = struct.calcsize("P")
 
 
@@ -98,7 +99,7 @@ def as_array(view: Node, find: FindBuffer) -> Node | None:
         for fortran in (False, True):
             if strides == _strides(shape, step, fortran=fortran):
                 return named("array")(tuple(buffer.chunks), kind, shape, fortran, writeable)
-    if buffer.held is not None and count <= _MOST_SHOWN and count * step <= VISIBLE_BYTES:  # a few may look like many
+    if buffer.held is not None and count <= _MOST_SHOWN and count * step <= _VISIBLE_BYTES:  # a few may look like many
         try:
             shown = numpy.ndarray(shape, kind, buffer.held, offset, strides) if count else numpy.empty(shape, kind)
         except (TypeError, ValueError, BufferError):  # its memory was resized since: it counts as what it is a view of

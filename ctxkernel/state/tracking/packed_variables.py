@@ -425,28 +425,26 @@ class PackedVariables:
     def _compare_users(self, found: FoundChanges) -> None:
         """Report variables that hold a shared object whose content differs, or a class of that name."""
         labels = found.parts.union(one for one in holders_of(found.parts, self._groups) if one.startswith(SHARED))
-        users: dict[str, str] = {}  # name → the label of the class that it stands for; "" for others
+        users: list[str] = []
         for name, variable in self._variables.items():
             group = self._groups.get(name)
             held = labels.intersection((*group.labels, *group.names)) if group is not None else ()
             if variable.atom is not NOTHING or not held:
                 continue
-            value, label = self._value(name), next(iter(held))
-            is_one = is_kind(class_of(value), type) and self.packer.part_of(label) is value
+            value = self._value(name)
+            is_one = is_kind(class_of(value), type) and self.packer.part_of(next(iter(held))) is value
             if is_one or not all(one.startswith(CLASS) for one in held):
-                users[name] = label if is_one else ""
+                users.append(name)
         late = {name for name in users if self._variables[name].turn != self.turn}  # not packed now
         moment = self._moment(self._pack_seconds * DEFERRED_SHARE)
         for names in self.whole_groups((*sorted(late), *sorted(labels - found.parts - found.prints.keys()))):
             found.prints |= self._prints.renew(self._groups[names[0]], moment)
-        for name, label in users.items():
-            group, before = self._groups[name], found.prints.get(name, "")
-            if label and name in late:
-                group.prints[name] = self._prints.of_label(label)
+        for name in users:
             if any(name in one for one in (found.changed, found.added, found.open, found.told)):
                 continue
             # It may hold none of what differs: a frame of a part of an array.
-            if not before or before.startswith(LIVE) or before != group.text_of(name):
+            before = found.prints.get(name, "")
+            if not before or before.startswith(LIVE) or before != self._groups[name].text_of(name):
                 self._change(name, found)
 
     def _rebind(self, name: str) -> None:
