@@ -910,6 +910,20 @@ def test_the_states_after_the_cache_folder_was_deleted_are_stored_whole(start_ke
     assert "0 kept" in told
 
 
+def test_a_dry_run_and_the_return_name_the_same_names(start_kernel):
+    """Names that IPython gives to results, such as `_` and `__`, are in neither."""
+    kernel = start_kernel()
+    for cell in ("x = [1]", "y = 2\ny", "x.append(3)\nx", "z = 1\n5"):
+        kernel.run(cell)
+
+    plan = json.loads(kernel.run("%ctx goto 1 --dry-run --json").stdout)
+    told = json.loads(kernel.run("%ctx goto 1 --json").stdout)
+
+    loaded = [name for one in plan["load"] for name in one["names"]]
+    assert (loaded, sorted(plan["drop"])) == (["x"], ["y", "z"])
+    assert (told["restored"], sorted(told["removed"])) == (["x"], ["y", "z"])
+
+
 def test_a_statement_during_which_the_kernel_died_has_no_state_and_says_so(start_kernel, tmp_path):
     """With the way to the state before it, and the way to make it."""
     kernel = start_kernel(tmp_path)

@@ -30,6 +30,7 @@ from ctxkernel.core.state_names import (
     SHARED,
     TARGET,
     is_bound,
+    is_variable,
     without,
 )
 from ctxkernel.core.timeline import Execution, Path, Statement
@@ -60,6 +61,11 @@ def _plain_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in names if is_bound(name) and not name.startswith(RESULT))
 
 
+def _variables(names: Iterable[str]) -> tuple[str, ...]:
+    """Return those of which a plan tells, as the return will: not what IPython calls `_` or `_12`."""
+    return tuple(filter(is_variable, names))
+
+
 class Planner:
     """Makes the plans of returns."""
 
@@ -80,10 +86,10 @@ class Planner:
         prints = self._facts.fingerprints_at(path)
         inexact = (*difference.stale, *difference.lost, *difference.gaps)
         prints |= dict.fromkeys(map(name_of, inexact), "")  # readers of these differ
-        load = [Load(_plain_names(unit.names), unit.nbytes) for unit in difference.load]
+        load = [Load(_variables(unit.names), unit.nbytes) for unit in difference.load]
         referring = set(difference.referring)
-        load.append(Load(_plain_names(sorted(referring)), 0))
-        load.append(Load(tuple(name for name in _plain_names(difference.held) if name not in missing), 0))
+        load.append(Load(_variables(sorted(referring)), 0))
+        load.append(Load(tuple(name for name in _variables(difference.held) if name not in missing), 0))
         kept = difference.target.get(FILES)
         kept_files = self._restorer.plain(kept) if kept is not None else None
         files, changes = self._session.file_states.plan_files(kept_files, self._files(path))
@@ -94,9 +100,9 @@ class Planner:
         plan = make_plan(
             job.target.execution_id,
             told=job.target.told,
-            keep=_plain_names([name for name in difference.keep if name not in referring]),
+            keep=_variables([name for name in difference.keep if name not in referring]),
             load=load,
-            drop=_plain_names(difference.drop),
+            drop=_variables(difference.drop),
             connect={one.places[0]: one.told for one in difference.connect.values()},
             missing=missing,
             path=self._runs(path) if missing else (),
