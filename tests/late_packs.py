@@ -7,14 +7,19 @@ from collections.abc import Callable
 from ctxkernel.state.tracking.groups import Moment
 
 
-def late_if(is_late: Callable[[], bool]) -> Callable[..., None]:
-    """Return a method in place of `Moment._pack`: `is_late` decides on each pack that has a bound of time."""
+def late_where(is_late: Callable[[tuple[str, ...], bool], object]) -> Callable[..., None]:
+    """Return a method in place of `Moment._pack`: `is_late(names, identities)` decides on each that has a bound."""
     pack = Moment._pack
 
     def timed(moment: Moment, names: tuple[str, ...], *, identities: bool) -> None:
-        if moment.seconds is not None and is_late():
+        if moment.seconds is not None and is_late(names, identities):
             moment.deferred.append(names)
         else:
             pack(moment, names, identities=identities)
 
     return timed
+
+
+def late_if(is_late: Callable[[], bool]) -> Callable[..., None]:
+    """Return a method in place of `Moment._pack`: `is_late()` decides on each that has a bound."""
+    return late_where(lambda *_: is_late())

@@ -5,18 +5,21 @@ from __future__ import annotations
 import pickle
 import re
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels import RunningKernel, StartKernel
-from late_packs import late_if
+from late_packs import late_if, late_where
 from test_checkpoints import Bench
 from test_kernel import timeline
 from tracker_rows import Notebook
 
 from ctxkernel.core.settings import Settings
+from ctxkernel.core.state_names import SHARED
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff
 from ctxkernel.state.tracking.groups import Moment
 from ctxkernel.state.tracking.late_changes import LateChanges, OpenChange, OwnContent
@@ -24,7 +27,7 @@ from ctxkernel.state.tracking.late_changes import LateChanges, OpenChange, OwnCo
 INFO = ChangeInfo("list", "[…]")
 
 
-def content(number: int) -> OwnContent:
+def held_content(number: int) -> OwnContent:
     return OwnContent(bytes([number]), ())
 
 
@@ -33,11 +36,11 @@ def test_in_whatever_order_the_background_ends_each_change_is_told_of_its_own_ce
     """A cell changed the name if its content differs from that after the cell before."""
     late, found = LateChanges(), {}
     for at in range(len(held)):
-        late.ask(f"s{at}.1", ["x"], {"x": OpenChange(INFO, content(first) if at == 0 else None)})
+        late.ask(f"s{at}.1", ["x"], {"x": OpenChange(INFO, held_content(first) if at == 0 else None)})
     order = [*range(len(held))]
     random.shuffle(order)
     for at in order:
-        late.answer(f"s{at}.1", {"x": content(held[at])})
+        late.answer(f"s{at}.1", {"x": held_content(held[at])})
         found |= late.take()
     assert {name for name, diff in found.items() if diff.changed} == {
         f"s{at}.1" for at, (before, now) in enumerate(zip([first, *held], held, strict=False)) if before != now
@@ -49,12 +52,12 @@ def test_in_whatever_order_the_background_ends_each_change_is_told_of_its_own_ce
 def test_what_a_failed_background_process_leaves_open_is_said():
     """And what comes after it, as the content before is not known."""
     late = LateChanges()
-    late.ask("s1.1", ["x"], {"x": OpenChange(INFO, content(1))})
+    late.ask("s1.1", ["x"], {"x": OpenChange(INFO, held_content(1))})
     late.ask("s2.1", ["x"], {"x": OpenChange(INFO, None)})
     late.ask("s3.1", ["x"], {"x": OpenChange(INFO, None)})
     late.answer("s1.1", {})
-    late.answer("s2.1", {"x": content(2)})
-    late.answer("s3.1", {"x": content(3)})
+    late.answer("s2.1", {"x": held_content(2)})
+    late.answer("s3.1", {"x": held_content(3)})
     found = late.take()
     assert found["s1.1"].incomplete == found["s2.1"].incomplete == "could not be compared: x"
     assert list(found["s3.1"].changed) == ["x"]
@@ -204,6 +207,45 @@ def test_what_is_found_at_once_and_late_is_what_differs(tmp_path_factory, cells)
     finally:
         bench.background.close()
         bench.store.close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.background.close()
+    made.store.close()
+
+
+def test_a_variable_that_is_compared_twice_in_one_cell_is_compared_with_what_it_held_before(bench, monkeypatch):
+    """As where a function that the cell bound leads to more names, which share something with those compared first."""
+    late = {"groups": False, "labels": False}
+    is_late = late_where(
+        lambda names, several: late["groups" if several else "labels"] and (several or SHARED in names[0])
+    )
+    monkeypatch.setattr(Moment, "_pack", is_late)
+    bench.run("array = np.zeros(3000); view = array[5:]; third = [array]")
+    late |= {"groups": True, "labels": True}
+    bench.run("array, view, third")
+    bench.tracker.before("array[9] = 1; third")
+    bench["array"][9] = 1
+    for name, late["labels"] in (("array", False), ("third", True)):
+        bench.tracker._settle((), (), (), {name}, bench.tracker._cell)
+
+    opened = bench.tracker.pending.open
+    assert {name: one.before for name, one in opened.items()} == {"array": None, "view": None, "third": None}
+
+
+def test_what_holds_an_array_is_listed_although_the_array_itself_is_packed_too_late(bench, monkeypatch):
+    late = False
+    monkeypatch.setattr(
+        Moment, "_pack", late_where(lambda names, several: late and names[0].startswith(SHARED) and not several)
+    )
+    bench.run("array = np.zeros(3000); view = array[5:]; pair = (array, [1])")
+    late = True
+    for number in (1, 2, 3):
+        bench.run(f"array[9] = {number}")
+        assert bench.changes.changed.keys() == {"array", "view", "pair"}
 
 
 @pytest.mark.parametrize(

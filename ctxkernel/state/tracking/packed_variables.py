@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from ctxkernel.core.dataclasses import KW_ONLY, dataclass, field
+from ctxkernel.core.dataclasses import KW_ONLY, dataclass, field, replace
 from ctxkernel.core.descriptions import describe
 from ctxkernel.core.reflection import class_of, is_kind
 from ctxkernel.core.settings import Settings
@@ -244,25 +244,33 @@ class PackedVariables:
         left = most = self._pack_seconds * DEFERRED_SHARE
         for name in sorted(names):
             group = self._groups[name]
-            before = group.contents.pop(name, None)
             if name not in self._variables or name in self._watched or name in found.added:
+                group.contents.pop(name, None)
                 continue
-            found.open[name] = before, None
-            if name in group.slow or left < most * _LEAST_SHARE:  # the background compares it
-                continue
-            moment = self._moment(left / 2)
-            moment.pack([(name,)], join=False)
-            if name not in moment.pieces and left > most / 2:
-                group.slow.add(name)
-            left = left / 2 + (moment.seconds or 0.0)
-            if (now := self.content_in(moment, name)) is None:
-                continue
-            group.contents[name] = now
-            changed = before.differs(now) if before is not None else None
-            if changed:
-                self._change(name, found)
-            elif changed is False:
-                found.told.add(name)
+            now = None
+            if name not in group.slow and left >= most * _LEAST_SHARE:  # else the background compares it
+                moment = self._moment(left / 2)
+                moment.pack([(name,)], join=False)
+                if name not in moment.pieces and left > most / 2:
+                    group.slow.add(name)
+                left = left / 2 + (moment.seconds or 0.0)
+                now = self.content_in(moment, name)
+            self._compare_content(name, group, now, found)
+            found.open[name] = found.open[name][0], None
+            if now is not None:
+                group.contents[name] = now
+
+    def _compare_content(self, name: str, group: Group | None, now: OwnContent | None, found: FoundChanges) -> None:
+        """Compare what a name holds now with what it held after the cell before, as far as both are known."""
+        before = group.contents.pop(name, None) if group is not None else None
+        if (first := self.pending.open.get(name)) is not None:  # names of this cell were compared before these
+            before = first.before
+        found.open[name] = before, now
+        changed = before.differs(now) if before is not None and now is not None else None
+        if changed:
+            self._change(name, found)
+        elif changed is False:
+            found.told.add(name)
 
     def content_in(self, moment: Moment, name: str, *, by_bytes: bool = False) -> OwnContent | None:
         """Return what a name holds by itself, as packed at a moment; None where that is not known.
@@ -397,16 +405,12 @@ class PackedVariables:
         """Compare a name with what it held when its group was deferred, if that is known already."""
         if name in self._watched:
             return
-        before = group.contents.pop(name, None) if group is not None else None
         now = self.content_in(moment, name)
-        changed = before.differs(now) if before is not None and now is not None else None
-        if changed:
-            self._change(name, found)
-        elif changed is False:
+        self._compare_content(name, group, now, found)
+        if (first := self.pending.open.get(name)) is not None:  # no process packs it any more
+            self.pending.open[name] = replace(first, now=now)
+        if name in found.told:
             self._rebind(name)
-            found.told.add(name)
-        else:
-            found.open[name] = before, now
 
     def _store_users(self, labels: Collection[str], moment: Moment) -> None:
         """Have the next checkpoint store the groups that refer to members of classes that differ now."""

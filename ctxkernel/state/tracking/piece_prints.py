@@ -14,7 +14,7 @@ from typing import Any
 from ctxkernel.core.collector import without_collector
 from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.reflection import AttributePlan, class_of, is_any
-from ctxkernel.core.state_names import CLASS, SHARED
+from ctxkernel.core.state_names import CLASS, LABELS, SHARED
 from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.array_nodes import Buffer, buffer_in_stream
 from ctxkernel.state.tracking.groups import Group, Moment, PackPiece
@@ -97,6 +97,7 @@ class PiecePrints:
             return {}
         before = {name: group.text_of(name) for name in group.names}
         group.prints = dict(self.of(piece, moment))
+        group.is_stale = "" in group.prints.values()
         return before
 
     def of_label(self, label: str) -> str:
@@ -128,6 +129,8 @@ class PiecePrints:
 
     def _in_moment(self, moment: Moment, label: str) -> str:
         if (piece := moment.pieces.get(label)) is None:
+            if label.startswith(LABELS):  # it was not packed in time
+                raise TooLarge
             return label
         return self.of(piece, moment).get(label, "") or piece.key.hex()
 
