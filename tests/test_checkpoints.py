@@ -111,6 +111,33 @@ def test_a_change_in_place_is_undone(bench: Bench):
     assert not lost
 
 
+def test_a_state_is_put_together_from_a_state_near_it_and_equals_the_one_from_all_changes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    """In a session of 30,000 cells each value that `%ctx diff` compared took 0.15 seconds for that."""
+    names = iter(range(99))
+    made = [
+        bench.run(f"x{at % 7} = y{at} = [{at}]" if at % 5 else f"del y{next(names) * 5 + 1}") for at in range(1, 60)
+    ]
+    bench.goto(made[20])
+    made.append(bench.run("x1 = {}"))
+    states, looked = bench.checkpoints.states, list[Any]()
+    changes = type(states).changes
+    monkeypatch.setattr(type(states), "changes", lambda self, known: looked.append(known) or changes(self, known))
+    for execution_id in [*made[::3], *made[::-7], made[-1], made[-1]]:
+        found = bench.checkpoints.state(execution_id)
+
+        states._built.clear()
+        assert bench.checkpoints.state(execution_id) == found
+
+    looked.clear()
+    for execution_id in made[:40]:
+        bench.checkpoints.state(execution_id)["x1"] = None  # the caller's own
+
+    assert len(looked) <= 40
+    assert all(bench.checkpoints.state(one).get("x1", 0) is not None for one in made[:40])
+
+
 def test_two_names_for_one_list_stay_two_names_for_one_list(bench: Bench):
     """Aliases that a later cell broke are aliases again."""
     first = bench.run("a = [1]; b = a; c = {'a': a}")

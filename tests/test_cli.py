@@ -27,6 +27,7 @@ from ctxkernel.cli import doctor as doctor_module
 from ctxkernel.cli.output import clip, safe_block, safe_line, show_json, terminal_table
 from ctxkernel.cli.read import projection_table, timeline_text
 from ctxkernel.core.text import format_duration
+from ctxkernel.core.timeline import StatementLog
 from ctxkernel.core.timeline_table import changed_names
 
 
@@ -846,8 +847,32 @@ def test_colour_is_for_terminals_only(finished, capsys: pytest.CaptureFixture[st
     assert "\x1b" not in capsys.readouterr().out
 
 
+def test_a_long_timeline_shows_the_newest_statements_and_how_to_see_all(
+    finished, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """`ctxkernel timeline` printed 3.5 MB of a session with 30,000 statements, after 17 seconds."""
+    notebook = str(finished[0])
+    main(["timeline", notebook])
+    whole = capsys.readouterr().out.splitlines()
+
+    monkeypatch.setattr("ctxkernel.cli.read.ROWS", 2)
+    main(["timeline", notebook])
+    older, _, *rows = capsys.readouterr().out.splitlines()
+
+    assert older == "… 1 older; --rows 3 shows all"
+    assert [row.split()[0] for row in rows[:2]] == ["s2", "s3*"]
+    assert rows[-1] == whole[-1]  # the summary is that of all
+    assert "3 executions, all ok" in rows[-1]
+    main(["timeline", notebook, "--rows", "3"])
+    assert capsys.readouterr().out.splitlines() == whole
+    main(["timeline", notebook, "--json"])
+    assert len(json.loads(capsys.readouterr().out)["statements"]) == 3
+    assert main(["timeline", notebook, "--rows", "0"]) == 2
+    assert "--rows 0: give a whole number from 1" in capsys.readouterr().err
+
+
 def test_an_empty_session_has_a_sentence():
-    text = timeline_text({"session": "id", "head": None, "statements": []}, Path("x.sqlite"))
+    text = timeline_text({"session": "id", "head": None, "statements": []}, Path("x.sqlite"), {}, StatementLog())
 
     assert text == "No statement in this session (x.sqlite)."
 

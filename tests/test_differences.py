@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ctxkernel.core.timeline import Artifact, ChangeInfo, ExceptionInfo, Execution, NamespaceDiff, Statement, TypeInfo
 from ctxkernel.core.turn_values import HandleState
+from ctxkernel.kernel.display.reports import differences_report
 from ctxkernel.replay.differences import Differences, differences
 from ctxkernel.testing.fake_loop import Turns
 
@@ -266,3 +267,19 @@ def test_the_difference_is_that_of_the_namespaces_themselves(program: list[str])
             assert {one.name for one in found.changed} == {n for n in old.keys() & new.keys() if old[n] != new[n]}
             assert {one.name for one in found.added} == {one.name for one in back.deleted}
             assert {one.name for one in found.changed} == {one.name for one in back.changed}
+
+
+def test_of_each_kind_the_first_differences_are_shown_and_the_others_counted():
+    """In a session of 30,000 cells `%ctx diff` printed 61 KB."""
+    names = {f"n{at}": TypeInfo("int", str(at)) for at in range(70)}
+    old = [ran(1, artifacts=result("a"), cell="c0")]
+    new = [ran(1, artifacts=result("a"), cell="c0"), ran(2, state_diff=added(**names)), ran(3, state_diff=added(z=INT))]
+
+    found = between(old, new)
+    lines = found.text().splitlines()
+    shown = differences_report("s1 → s3", found).text().splitlines()
+
+    assert lines[:2] == ["+ n0: int 0", "+ n1: int 1"]
+    assert lines[50:] == ["+ … 21 more; diff --json has all"]
+    assert shown == ["s1 → s3", *lines]
+    assert len(found.to_json()["namespace"]["added"]) == 71  # type: ignore[index, call-overload]

@@ -35,7 +35,7 @@ from ctxkernel.history.events import UserQuestion
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.store.log import schema
 from ctxkernel.store.log.location import belongs, notebook_name, session_path
-from ctxkernel.store.log.reader import newest_session
+from ctxkernel.store.log.newest_session import newest_session
 from ctxkernel.store.log.row_masking import unmasked
 from ctxkernel.store.log.rows import compress, restore
 from ctxkernel.store.log.session import SessionReader, SessionStore
@@ -693,3 +693,19 @@ def test_the_schema_says_which_it_is_and_has_a_place_for_what_is_to_come(recorde
         assert f"`{table}`" in told
         for column in schema.COLUMNS[table]:
             assert f"`{column}`" in told, f"{table}.{column} is not in docs/schemas.md"
+
+
+def test_a_log_without_details_is_the_same_tree(recorded):
+    """`ctxkernel branches` read and checked all outputs and events of a session for it."""
+    for source in ("x = 1", "print('a' * 50)", "1 / 0", "y = [x]"):
+        recorded.run(source)
+    with SessionReader(recorded.store.path) as reader:
+        whole, brief = reader.log(), reader.log(details=False)
+        newest = reader.statements(newest=2)
+
+    assert list(brief) == list(whole)
+    assert brief.head == whole.head
+    assert brief.branches() == whole.branches()
+    place = lambda run: (run.execution_id, run.parent_execution_id, run.started_at, run.ended_at, run.status)  # noqa: E731
+    assert [place(run) for _, run in brief.path()] == [place(run) for _, run in whole.path()]
+    assert [(one, (whole.executions(one.statement_id))) for one in list(whole)[-2:]] == newest

@@ -171,6 +171,19 @@ def test_branches_and_their_paths_take_time_for_each_execution_and_not_for_each_
     assert len(looked) < 10 * log.executed
 
 
+def test_an_execution_leads_back_to_the_first_one_also_where_a_damaged_log_has_a_cycle():
+    log = log_of(*FORKED)
+    assert ids(log.back("s2.2")) == ids(reversed(log.path("s2.2"))) == ["s2.2", "s4.1", "s1.1"]
+    assert ids(log.back(None)) == []
+    with pytest.raises(KeyError):
+        list(log.back("s9.1"))
+
+    log._by_id["s1.1"] = dataclasses.replace(log.execution("s1.1"), parent_execution_id="s2.2")
+
+    assert ids(log.back("s2.2")) == ["s2.2", "s4.1", "s1.1", "s2.2", "s4.1"]  # as many as there are
+    assert len(log.path("s2.2")) == 5
+
+
 def test_a_timeline_without_a_fork_is_one_branch_and_two_roots_share_nothing():
     assert log_of(*LINE).branches() == (Branch("s3.1", None, ("s1", "s2", "s3"), has_head=True),)
     two = log_of(*LINE, ("s4.1", None))

@@ -24,7 +24,8 @@ from ctxkernel.core.text import format_date, one_line, plural
 from ctxkernel.projection.dialect import RUN_CELL
 from ctxkernel.store import config, signatures
 from ctxkernel.store.log import schema
-from ctxkernel.store.log.reader import SessionReader, newest_session
+from ctxkernel.store.log.newest_session import newest_session
+from ctxkernel.store.log.reader import SessionReader
 from ctxkernel.store.regular_files import read_within
 from ctxkernel.store.trust_registry import (
     SESSION,
@@ -225,8 +226,9 @@ def _session(path: Path) -> Reviewed:
 
 def _of_log(reader: SessionReader) -> Iterator[str]:
     """Yield what a resume of a session would do."""
-    statements, checkpoints = reader.statements(all_roots=True), reader.checkpoints(all_roots=True)
-    many = f"{plural(len(statements), 'statements')}, {plural(len(checkpoints), 'checkpoints')}"
+    many = ", ".join(
+        plural(reader.select(f"SELECT count(*) FROM {table}")[0][0], table) for table in ("statements", "checkpoints")
+    )
     yield f"{many}; %ctx resume loads a checkpoint, which can run any code"
     settings = sorted(f"{name} = {value}" for (name, mark), value in reader.marks().items() if mark == "setting")
     if settings:

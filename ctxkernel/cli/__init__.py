@@ -339,6 +339,9 @@ def _add_reading(command: AddCommand) -> None:
     branches = reader("branches", "list the branches of the timeline, and the names of its states")
     for each in (timeline, branches):
         each.add_argument("--all", action="store_true", help="every kernel start in the session, not only the last one")
+    timeline.add_argument(
+        "--rows", type=int, metavar="N", help="the newest N statements (default: 100; all of them with --json)"
+    )
     projection = reader("projection", "show exactly what a model would be sent")
     projection.add_argument("--statement", metavar="N", help="as it was after statement N (default: the newest)")
     diff = reader("diff", "compare two states of the timeline: names, outputs, handles")

@@ -24,7 +24,7 @@ from ctxkernel.core.text import format_size, plural
 from ctxkernel.export import ENDINGS, import_notebook, write_notebook, write_page
 from ctxkernel.projection.masker import Masker
 from ctxkernel.store.log.location import session_path
-from ctxkernel.store.log.reader import newest_session
+from ctxkernel.store.log.newest_session import newest_session
 
 
 def export(arguments: argparse.Namespace) -> int:
@@ -41,7 +41,7 @@ def export(arguments: argparse.Namespace) -> int:
             "or add --html or --ipynb."
         )
     with open_session(given, arguments.session) as reader:
-        place = Timeline.of(reader).place(arguments.branch).execution_id if arguments.branch else None
+        place = Timeline.of(reader, details=False).place(arguments.branch).execution_id if arguments.branch else None
         if arguments.branch and place is None:
             raise Unusable(f"--branch {arguments.branch}: there is no statement before the first one.")
         try:

@@ -22,7 +22,8 @@ from ctxkernel.store.chunks.data_folder import data_folder
 from ctxkernel.store.chunks.quota import root_folder
 from ctxkernel.store.config import read_settings, user_file
 from ctxkernel.store.log.location import session_path
-from ctxkernel.store.log.reader import SessionReader, newest_session
+from ctxkernel.store.log.newest_session import newest_session
+from ctxkernel.store.log.reader import SessionReader
 from ctxkernel.store.mirror import (
     MirrorHead,
     Pulled,

@@ -44,7 +44,7 @@ def goto(arguments: argparse.Namespace) -> int:
     """Carry out `ctxkernel goto`."""
     session = find_session(arguments.notebook, arguments.session)
     with SessionReader(session) as reader:
-        timeline = Timeline.of(reader)
+        timeline = Timeline.of(reader, details=False)
     # With `before` the kernel gets the statement, and finds its parent itself.
     place = timeline.place(arguments.place, before=arguments.before)
     _check_ran(timeline, place.execution_id)
@@ -65,7 +65,7 @@ def rerun(arguments: argparse.Namespace) -> int:
         )
     session = find_session(arguments.notebook, arguments.session)
     with SessionReader(session) as reader:
-        timeline = Timeline.of(reader)
+        timeline = Timeline.of(reader, details=False)
         before = {one.execution_id for one in reader.comparisons(all_roots=True)}
     first, last = timeline.between(arguments.place)
     _check_ran(timeline, timeline.log.execution(first.execution_id or "").parent_execution_id)
@@ -103,7 +103,7 @@ def _rerun_affected(arguments: argparse.Namespace) -> int:
     done = carry_out(command, session, arguments)
     arguments.json = as_json
     with SessionReader(session) as reader:
-        session_id = Timeline.of(reader).session
+        session_id = Timeline.of(reader, details=False).session
     if as_json or arguments.dry_run or not done.text.strip():
         _tell(done, arguments, session_id)
     if arguments.dry_run:

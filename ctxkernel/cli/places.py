@@ -37,10 +37,10 @@ class Timeline:
     session: str
 
     @classmethod
-    def of(cls, reader: SessionReader, *, all_roots: bool = False) -> Timeline:
-        """Return the timeline of a session: of the newest root, or of all."""
+    def of(cls, reader: SessionReader, *, all_roots: bool = False, details: bool = True) -> Timeline:
+        """Return the timeline of a session: of the newest root, or of all; `details` as for `SessionReader.log`."""
         with reader.snapshot():
-            return cls(reader.log(all_roots=all_roots), reader.names(), reader.session_id)
+            return cls(reader.log(all_roots=all_roots, details=details), reader.names(), reader.session_id)
 
     def place(self, text: str, *, before: bool = False) -> TimelinePlace:
         """Return the state after a statement, or before it. Raises Unusable."""

@@ -15,9 +15,14 @@ from pathlib import Path
 from ctxkernel.cli import Failed, Unusable
 from ctxkernel.cli.output import Colour, paint, safe_line, say, show, show_json, status_colour, terminal_table
 from ctxkernel.core.text import plural
-from ctxkernel.core.timeline_table import RIGHT, STATUS, JsonObject, path_to, timeline_table
+from ctxkernel.core.timeline import StatementLog
+from ctxkernel.core.timeline_table import RIGHT, STATUS, JsonObject, timeline_table
 from ctxkernel.store.log.executed import ExecutedRun, find_run
-from ctxkernel.store.log.reader import SessionReader, newest_session
+from ctxkernel.store.log.newest_session import newest_session
+from ctxkernel.store.log.reader import SessionReader
+
+ROWS = 100
+"""Statements that `ctxkernel timeline` prints, without `--rows`: the newest."""
 
 
 def check_notebook(path: Path) -> None:
@@ -77,12 +82,19 @@ def _session_of(notebook: Path) -> ExecutedRun:
 
 def timeline(arguments: argparse.Namespace) -> int:
     """Carry out `ctxkernel timeline`."""
-    with open_session(arguments.notebook, arguments.session) as reader:
-        value, names = reader.timeline(all_roots=arguments.all), reader.names()
-    if arguments.json:
-        show_json(value)
-    else:
-        show(timeline_text(value, reader.path, names))
+    rows = arguments.rows
+    if rows is not None and rows < 1:
+        raise Unusable(f"--rows {rows}: give a whole number from 1.")
+    with open_session(arguments.notebook, arguments.session) as reader, reader.snapshot():
+        newest = rows if rows is not None or arguments.json else ROWS
+        value, names = reader.timeline(all_roots=arguments.all, newest=newest), reader.names()
+        if arguments.json:
+            show_json(value)
+            return 0
+        log = reader.log(all_roots=arguments.all, details=False)
+    if older := len(log) - len(value["statements"]):
+        show(f"… {older:,} older; --rows {len(log)} shows all")
+    show(timeline_text(value, reader.path, names, log))
     return 0
 
 
@@ -100,19 +112,21 @@ def projection(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def timeline_text(value: JsonObject, path: Path, names: Mapping[str, str] | None = None) -> str:
-    """Return a timeline as a table for a terminal; `names` are the user's names of states."""
+def timeline_text(value: JsonObject, path: Path, names: Mapping[str, str], log: StatementLog) -> str:
+    """Return a timeline as a table for a terminal, and a summary of all of `log`; `names` are those of states."""
     if not value["statements"]:
         return f"No statement in this session ({path})."
-    made = timeline_table(value["statements"], value["head"], path_to(value["statements"], value["head"]), names or {})
+    here = {execution.execution_id for _, execution in log.back(value["head"])}
+    made = timeline_table(value["statements"], value["head"], here, names)
     heads, *rows = made.rows
     colours: list[Colour | None] = [status_colour(status) for status in made.statuses]
     body = terminal_table(heads, rows, right=RIGHT, colours=colours, coloured=STATUS, dimmed=made.aside)
-    failed = sum(status not in ("ok", "imported") for status in made.statuses)
-    imported = made.statuses.count("imported")
-    ended = f"{failed} not ok" if failed else "all ok" if imported < len(rows) else "none ran here"
-    told = f", {imported} imported, not run here" if 0 < imported < len(rows) else ""
-    summary = f"{plural(len(rows), 'executions')}, {ended}{told}"
+    statuses = [run.status for statement in log for run in log.executions(statement.statement_id)]
+    failed = sum(status not in ("ok", "imported") for status in statuses)
+    imported = statuses.count("imported")
+    ended = f"{failed} not ok" if failed else "all ok" if imported < len(statuses) else "none ran here"
+    told = f", {imported} imported, not run here" if 0 < imported < len(statuses) else ""
+    summary = f"{plural(len(statuses), 'executions')}, {ended}{told}"
     return f"{body}\n\n{summary} · {made.legend()} · {path}"
 
 

@@ -34,7 +34,8 @@ from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.text import clip, format_duration, plural, strip_ansi
 from ctxkernel.core.timeline_table import gist
 from ctxkernel.store.log.location import FOLDER, HINT, OVERRIDE
-from ctxkernel.store.log.reader import SessionReader, newest_session
+from ctxkernel.store.log.newest_session import newest_session
+from ctxkernel.store.log.reader import SessionReader
 from ctxkernel.store.trust_registry import TRUSTED
 
 GRACE_SECONDS = 30
@@ -252,10 +253,10 @@ def run(arguments: argparse.Namespace) -> int:
     session = outcome.session or arguments.session or newest_session(path)
     if session is None or not Path(session).is_file():
         raise Failed(f"the kernel wrote no session, so there is no timeline to show. {_why_none(path) or complaint}")
-    with SessionReader(Path(session)) as reader:
-        value = reader.timeline()
+    with SessionReader(Path(session)) as reader, reader.snapshot():
+        value, log = reader.timeline(), reader.log(details=False)
     if arguments.json:
         show_json(value)
     else:
-        show(timeline_text(value, reader.path))
+        show(timeline_text(value, reader.path, {}, log))
     return outcome.status

@@ -71,7 +71,7 @@ def _check(arguments: argparse.Namespace, session: Path) -> None:
     except BadCommand as fault:
         raise Unusable(str(fault)) from None
     with SessionReader(session) as reader:
-        timeline = Timeline.of(reader)
+        timeline = Timeline.of(reader, details=False)
     timeline.place(arguments.start)
     if arguments.until is not None:
         timeline.place(arguments.until)

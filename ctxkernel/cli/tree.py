@@ -18,7 +18,7 @@ from ctxkernel.store.log.reader import SessionReader
 def branches(arguments: argparse.Namespace) -> int:
     """Carry out `ctxkernel branches`."""
     with open_session(arguments.notebook, arguments.session) as reader:
-        timeline = Timeline.of(reader, all_roots=arguments.all)
+        timeline = Timeline.of(reader, all_roots=arguments.all, details=False)
         path = reader.path
     if arguments.json:
         show_json(_as_json(timeline))

@@ -326,8 +326,6 @@ class StatementLog:
         """Return the statement of that id, or None."""
         return self._named.get(statement_id)
 
-    # -- growing ------------------------------------------------------------------------------
-
     def append(self, statement: Statement, execution: Execution) -> None:
         """Add a statement with its first, running execution, and move HEAD to it."""
         self._add(statement)
@@ -407,16 +405,13 @@ class StatementLog:
         made = self._by_id[execution_id] = dataclasses.replace(self._by_id[execution_id], late_diff=diff)
         return made
 
-    # -- the tree -----------------------------------------------------------------------------
-
     def move_head(self, execution_id: str | None, *, by: str | None = None) -> None:
         """Move HEAD to an execution, or before all of them. Raises KeyError for an unknown one.
 
         `by` is the execution that requested the move, if any: it did nothing else, so it makes no branch.
         """
-        for one in (execution_id, by):
-            if one is not None and one not in self._by_id:
-                raise KeyError(one)
+        if unknown := {execution_id, by} - {None} - self._by_id.keys():
+            raise KeyError(*unknown)
         self.head = execution_id
         if by is not None:
             self._movers.add(by)
@@ -428,25 +423,29 @@ class StatementLog:
 
     def path(self, execution_id: str | Literal[_Head.HEAD] | None = HEAD) -> Path:
         """Return the executions that lead to one (the default is HEAD), that one last. Raises KeyError."""
-        return next(self.paths([self.head if execution_id is HEAD else execution_id]))
+        return [*self.back(self.head if execution_id is HEAD else execution_id)][::-1]
 
     def paths(self, execution_ids: Iterable[str | None]) -> Iterator[Path]:
         """Yield the path of each execution; a part that it shares with the one before it is not walked again."""
-        path: Path = []
-        places: dict[str | None, int] = {}
+        path, places = list[Run](), dict[str, int]()
         for execution_id in execution_ids:
-            execution = self._by_id[execution_id] if execution_id is not None else None
-            own: Path = []
-            # A damaged session may have a cycle. If a parent was not loaded, the path begins after it.
-            while execution is not None and execution.execution_id not in places and len(own) < len(self._by_id):
-                own.append((self._named[execution.statement_id], execution))
-                execution = self._by_id.get(execution.parent_execution_id or "")
-            shared = places.get(execution.execution_id, -1) + 1 if execution is not None else 0
-            for _, left in path[shared:]:
-                places.pop(left.execution_id, None)
+            own, shared = list[Run](), 0
+            for run in self.back(execution_id):
+                at = places.get(run[1].execution_id, len(path))
+                if at < len(path) and path[at][1] is run[1]:
+                    shared = at + 1
+                    break
+                own.append(run)
             path = [*path[:shared], *reversed(own)]
             places |= {run.execution_id: at for at, (_, run) in enumerate(path[shared:], shared)}
             yield path
+
+    def back(self, execution_id: str | None) -> Iterator[Run]:
+        """Yield an execution and those that lead to it, newest first. Raises KeyError."""
+        at, left = self._by_id[execution_id] if execution_id is not None else None, len(self._by_id)
+        while at is not None and left:  # a damaged session may have a cycle, or the parent was not loaded
+            yield self._named[at.statement_id], at
+            at, left = self._by_id.get(at.parent_execution_id or ""), left - 1
 
     def children(self, execution_id: str | None) -> tuple[Execution, ...]:
         """Return the executions that began where this one ended, oldest first; of None, those of the roots.

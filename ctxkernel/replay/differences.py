@@ -7,7 +7,7 @@ Rule 2: a place is the path of executions that leads to it; the common part of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, cast
 
 from ctxkernel.core.dataclasses import dataclass, replace
@@ -25,6 +25,8 @@ from ctxkernel.replay.outputs import DivergenceSettings
 Fingerprints = Mapping[str, Mapping[str, str]]
 """Execution → name → content hash of each name that it added or changed; an empty hash means: not known."""
 
+MOST = 50
+"""Most differences of each kind in a text."""
 _SHORT = 60
 _CHARS = 6000
 """Characters of the text about values, all names together: some 1,500 tokens."""
@@ -86,6 +88,9 @@ class FileDifference:
     """Its lines or its table, where they were compared, or why not."""
 
 
+Difference = NameDifference | OutputDifference | HandleDifference | FileDifference
+
+
 @dataclass(frozen=True, slots=True)
 class Differences:
     """All differences between two places."""
@@ -136,19 +141,31 @@ class Differences:
         whole |= {"files": [_plain(one) for one in self.files]} if self.files else {}
         return {key: plain(value) for key, value in {**whole, "notes": self.notes}.items()}
 
+    def by_sign(self) -> Iterator[tuple[str, Sequence[Difference]]]:
+        """Yield the differences of each kind with the word that stands before them."""
+        yield "+", self.added
+        yield "~", self.changed
+        yield "−", self.deleted
+        yield "handle", self.handles
+        yield "file", self.files
+        yield "output of", self.outputs
+
     def text(self) -> str:
         """Return a line for each difference; or `without_lines`."""
         room = _CHARS // max(1, len(self.changed) + len(self.outputs) + len(self.files))
-        lines = [f"+ {one.name}: {one.told}" for one in self.added]
-        for one in self.changed:
-            lines += [f"~ {one.name}: {one.told}", *_more(one.value, room)]
-        lines += [f"− {one.name}: {one.told}" for one in self.deleted]
-        lines += [f"handle {one.name}: {one.told}" for one in self.handles]
-        for one in self.files:
-            lines += [f"file {one.name}: {one.told}", *_more(one.value, room)]
-        for one in self.outputs:
-            lines += [f"output of {one.name}: {one.told}", *_more(one.value, room)]
+        lines: list[str] = []
+        for sign, differences in self.by_sign():
+            for one in differences[:MOST]:
+                value = None if isinstance(one, HandleDifference) else one.value
+                lines += [f"{sign} {one.name}: {one.told}", *_more(value, room)]
+            lines += more_of(sign, differences, MOST)
         return "\n".join([*(lines or [self.without_lines]), *(f"note: {note}" for note in self.notes)])
+
+
+def more_of(sign: str, differences: Sequence[Difference], most: int) -> list[str]:
+    """Return a line that says how many differences of a kind are left out; empty if none are."""
+    left = len(differences) - most
+    return [f"{sign} … {left:,} more; diff --json has all"] if left > 0 else []
 
 
 def _plain(one: NameDifference | OutputDifference | FileDifference) -> Json:

@@ -17,7 +17,7 @@ from ctxkernel.cli.output import say
 from ctxkernel.cli.read import check_notebook
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import plural
-from ctxkernel.store.log.reader import newest_session
+from ctxkernel.store.log.newest_session import newest_session
 
 MOST_WAIT = 45.0
 _CHOOSE = "call notebooks, and then notebooks(choose=PATH)"

@@ -33,13 +33,15 @@ _KEY = 12
 
 def differences_report(head: str, found: Differences) -> Report:
     """Return the differences of two states."""
+    from ctxkernel.replay.differences import HandleDifference, more_of
+
     room = max(_LEAST, _CHARS // max(1, len(found.changed) + len(found.outputs) + len(found.files)))
-    parts: list[ReportPart] = [ComparedValue("+", one.name, one.told) for one in found.added]
-    parts += [ComparedValue("~", one.name, one.told, one.value, room) for one in found.changed]
-    parts += [ComparedValue("−", one.name, one.told) for one in found.deleted]
-    parts += [ComparedValue("handle", one.name, one.told) for one in found.handles]
-    parts += [ComparedValue("file", one.name, one.told, one.value, room) for one in found.files]
-    parts += [ComparedValue("output of", one.name, one.told, one.value, room) for one in found.outputs]
+    parts: list[ReportPart] = []
+    for sign, differences in found.by_sign():
+        for one in differences[:MOST]:
+            value = None if isinstance(one, HandleDifference) else one.value
+            parts.append(ComparedValue(sign, one.name, one.told, value, room))
+        parts += more_of(sign, differences, MOST)
     return Report(head, *(parts or [found.without_lines]), *(f"note: {note}" for note in found.notes))
 
 

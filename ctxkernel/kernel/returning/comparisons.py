@@ -247,8 +247,7 @@ class Comparisons:
         `PACKED` where the execution that may have changed the name last has none.
         """
         found: dict[str, str] = {}
-        path = reversed(self._session.loop.log.path(place)) if place is not None else ()
-        for _, execution in islice(path, most):
+        for _, execution in islice(self._session.loop.log.back(place), most):
             known, diff = self._facts.fingerprints.get(execution.execution_id, {}), execution.changes
             changed = names if diff.incomplete else {*known, *diff.added, *diff.changed}.intersection(names)
             found = {name: known.get(name, PACKED) for name in changed} | found

@@ -467,7 +467,7 @@ class Returning:
         """Name the containers of libraries that cells changed through the names of these values."""
         if not any(map(is_container, before.values())):
             return []
-        one, other = ({run.execution_id: run for _, run in self.log.path(at)} for at in (self.log.head, target))
+        one, other = ({run.execution_id: run for _, run in self.log.back(at)} for at in (self.log.head, target))
         between = [run for at, run in {**one, **other}.items() if at not in one or at not in other]
         changed = {name for run in between for name, info in run.changes.changed.items() if info.how == "mutated"}
         held = library_containers(before, changed)

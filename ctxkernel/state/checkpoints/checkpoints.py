@@ -379,7 +379,7 @@ class Checkpointer:
                 continue
             # A unit of unknown content is equal to itself only.
             digest, missing = unit.digest or f"{unit.job} {at}", dict.fromkeys(unit.names, fault)
-            failed = known.units[at] = replace(unit, digest=digest, stream=("", 0), missing=missing, job="")
+            failed = self.states.replace(known, at, digest=digest, stream=("", 0), missing=missing, job="")
             for name in unit.names:
                 if self._current.get(name) is unit:
                     self._current[name] = failed

@@ -15,6 +15,8 @@ from ctxkernel.core.state_names import SHARED
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.units import State, Unit
 
+_MOST_BUILT = 8
+
 
 class CheckpointError(CtxError):
     """A state is not available, with the reason."""
@@ -41,6 +43,8 @@ class States:
     """By execution."""
     made: dict[str, list[Unit]] = field(default_factory=dict[str, list[Unit]])
     """The results of background jobs."""
+    _built: dict[str, State] = field(default_factory=dict[str, State])
+    """The states that were put together last: others are put together from them, and not from the first one on."""
 
     def info(self, execution_id: str) -> CheckpointInfo | None:
         """Return the known facts of the checkpoint after an execution; None where there is none."""
@@ -54,6 +58,7 @@ class States:
         base = manifest.get("base")
         made = self._units(manifest)
         gone = list(manifest.get("gone", ()))
+        self._built.clear()
         self.known[execution_id] = Known(str(base).removeprefix("c") if base else None, made, gone, info)
         doubts: dict[str, list[str]] = manifest.get("u") or {}
         self.doubt({str(name): list(map(str, between)) for name, between in doubts.items()}, execution_id)
@@ -98,8 +103,15 @@ class States:
 
     def finish(self, job: str, result: Mapping[str, Any]) -> list[Unit]:
         """Take in the result of a background job, and return its units. Raises as `load`."""
+        self._built.clear()
         made = self.made[job] = self._units(result)
         return made
+
+    def replace(self, known: Known, at: int, **changes: Any) -> Unit:
+        """Replace fields of a unit of a checkpoint, whose data could not be written; return the new unit."""
+        self._built.clear()
+        known.units[at] = replace(known.units[at], **changes)
+        return known.units[at]
 
     def _units(self, listed: Mapping[str, Any]) -> list[Unit]:
         return [units.unit_from_json(one, lambda blob: units.read_recipe(self._read(blob))) for one in listed["units"]]
@@ -112,7 +124,7 @@ class States:
         """Return the state after an execution. `settle()` waits for jobs. Raises CheckpointError."""
         chain: list[Known] = []
         at = execution_id
-        while at is not None:
+        while at is not None and at not in self._built:
             known = self.known.get(at)
             if known is None:
                 raise CheckpointError(f"there is no checkpoint of {at}; %ctx timeline shows which statements have one")
@@ -120,13 +132,18 @@ class States:
             if len(chain) > len(self.known):
                 raise CheckpointError(f"the checkpoint of {execution_id} is damaged: its bases are in a circle")
             at = known.base
+        state: State = dict(self._built[at]) if at is not None else {}
         if any(self.made_of(unit) is None for known in chain for unit in known.units):
             settle()
-        state: State = {}
         for known in reversed(chain):
             for name in known.gone:
                 state.pop(name, None)
             state |= units.units_by_name(self.changes(known))
+        if execution_id is not None and all(self.made_of(unit) is not None for known in chain for unit in known.units):
+            self._built.pop(execution_id, None)
+            self._built[execution_id] = dict(state)
+            while len(self._built) > _MOST_BUILT:
+                del self._built[next(iter(self._built))]
         return _without_earlier(state)
 
     def changes(self, known: Known) -> Iterator[Unit]:

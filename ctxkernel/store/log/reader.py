@@ -9,10 +9,9 @@ Each call sees one state of the log, even if a kernel writes it meanwhile.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -32,7 +31,7 @@ from ctxkernel.store.chunks import manifest
 from ctxkernel.store.chunks.data_folder import is_session_id
 from ctxkernel.store.chunks.manifest import Manifest
 from ctxkernel.store.log import rows, session_marks
-from ctxkernel.store.log.location import CHECK, belongs, existing_sessions, is_named, session_path
+from ctxkernel.store.log.location import CHECK
 from ctxkernel.store.log.session_file import LogRow, SessionFile
 
 _MOST_TEXTS = 4096
@@ -72,10 +71,13 @@ class SessionReader(SessionFile):
         with self.snapshot():
             return float(self.select(query)[0][0])
 
-    def timeline(self, all_roots: bool = False) -> dict[str, Json]:
-        """Return the timeline of the newest kernel start with statements, or of all (`docs/schemas.md`)."""
+    def timeline(self, all_roots: bool = False, *, newest: int | None = None) -> dict[str, Json]:
+        """Return the timeline of the newest kernel start with statements, or of all (`docs/schemas.md`).
+
+        `newest`: only so many statements.
+        """
         with self.snapshot():
-            listed = self.statements(all_roots=all_roots)
+            listed = self.statements(all_roots=all_roots, newest=newest)
             statements = [statement_to_json(one, executions) for one, executions in listed]
             checkpoints = self.checkpoints(all_roots=all_roots)
             compared = {one.execution_id: one for one in self.comparisons(all_roots=all_roots)}
@@ -91,12 +93,22 @@ class SessionReader(SessionFile):
                         execution["ask"] = asks[key]
             return {"session": self.session_id, "head": self.head(all_roots=all_roots), "statements": statements}
 
-    def statements(self, *, all_roots: bool = False) -> list[tuple[Statement, tuple[Execution, ...]]]:
-        """Return the statements in order, each with its executions, as in the kernel's log."""
+    def statements(
+        self, *, all_roots: bool = False, details: bool = True, newest: int | None = None
+    ) -> list[tuple[Statement, tuple[Execution, ...]]]:
+        """Return the statements in order, each with its executions, as in the kernel's log.
+
+        Without `details` an execution has its place, times and status alone. `newest`: only so many statements.
+        """
         with self.snapshot():
             runs = self._runs(all_roots)
-            starts = self.rows("executions", f"run IN ({_marks(runs)}) ORDER BY seq", *runs)
-            executions = self._executions(starts) if starts else {}
+            where = f"run IN ({_marks(runs)})"
+            if newest is not None:
+                where += f" AND idx > coalesce((SELECT DISTINCT idx FROM executions WHERE {where}"
+                where += f" ORDER BY idx DESC LIMIT 1 OFFSET {newest}), -1)"
+                runs = [*runs, *runs]
+            starts = self.rows("executions", f"{where} ORDER BY seq", *runs)
+            executions = self._executions(starts, details) if starts else {}
             made: list[tuple[Statement, tuple[Execution, ...]]] = []
             bounds = min(executions, default=0), max(executions, default=-1)
             for row in self.rows("statements", "idx BETWEEN ? AND ? ORDER BY idx", *bounds):
@@ -112,8 +124,10 @@ class SessionReader(SessionFile):
 
     def head(self, *, all_roots: bool = False) -> str | None:
         """Return the execution at HEAD, or None."""
-        moves = self.head_moves(all_roots=all_roots)
-        return moves[-1].to if moves else None
+        with self.snapshot():
+            runs = self._runs(all_roots)
+            newest = self.rows("heads", f"run IN ({_marks(runs)}) ORDER BY id DESC LIMIT 1", *runs)
+        return newest[0]["execution_id"] if newest else None
 
     def _runs(self, all_roots: bool) -> list[int]:
         """Return the kernel starts of the newest root, or of all roots, oldest first.
@@ -146,13 +160,14 @@ class SessionReader(SessionFile):
             found = self.rows("heads", f"run IN ({_marks(runs)}) ORDER BY id", *runs)
         return [HeadMove(row["execution_id"], row["reason"], row["at"]) for row in found]
 
-    def log(self, *, all_roots: bool = False) -> StatementLog:
-        """Return the tree of executions with HEAD, as in the kernel."""
+    def log(self, *, all_roots: bool = False, details: bool = True) -> StatementLog:
+        """Return the tree of executions with HEAD, as in the kernel; `details` as for `statements`."""
         log = StatementLog()
         with self.snapshot():
             try:
                 head = self.head(all_roots=all_roots)
-                log.load(self.statements(all_roots=all_roots), head, movers=session_marks.movers_of(self.marks()))
+                listed = self.statements(all_roots=all_roots, details=details)
+                log.load(listed, head, movers=session_marks.movers_of(self.marks("moved")))
             except (CtxError, KeyError) as error:
                 why = one_line(str(error), 200)
                 raise StoreError(
@@ -270,10 +285,17 @@ class SessionReader(SessionFile):
                 made.setdefault(names[row["seq"]], []).append(rows.history_event_from_row(row))
         return made
 
-    def _executions(self, starts: Sequence[LogRow]) -> dict[int, list[Execution]]:
+    def _executions(self, starts: Sequence[LogRow], details: bool) -> dict[int, list[Execution]]:
         """Return the executions of rows of `executions` by the index of their statement."""
         first, last = starts[0]["seq"], starts[-1]["seq"]
         between = "seq BETWEEN ? AND ?"
+        if not details:
+            query = f"SELECT seq, ended_at, status FROM endings WHERE {between}"
+            ends = {seq: end for seq, *end in self.select(query, first, last)}
+            brief: dict[int, list[Execution]] = defaultdict(list)
+            for start in starts:
+                brief[start["idx"]].append(rows.brief_execution(start, ends.get(start["seq"])))
+            return brief
         endings = {row["seq"]: row for row in self.rows("endings", between, first, last)}
         events: dict[int, list[Event]] = defaultdict(list)
         for row in self.rows("events", between + " AND own = 1 ORDER BY seq, n", first, last):
@@ -294,9 +316,9 @@ class SessionReader(SessionFile):
             statement_id = execution_id.rpartition(".")[0]
             told = self.told("executions", start)
             ending = endings.get(seq)
-            details = events[seq], artifacts[seq], dict(late[seq]), diffs.get(execution_id)
+            found = events[seq], artifacts[seq], dict(late[seq]), diffs.get(execution_id)
             try:
-                made = rows.execution_from_row(start, statement_id, ending, *details)
+                made = rows.execution_from_row(start, statement_id, ending, *found)
             except (ValueError, TypeError, KeyError):
                 made = replace(rows.execution_from_row(start, statement_id, None), status="cancelled")
                 told = (*told, f"how {execution_id} ended cannot be read")
@@ -469,30 +491,3 @@ def stored_projection(path: Path | None, place: str) -> Projection:
         raise BadCommand("this session is in memory only: there are no earlier projections to compare with")
     with SessionReader(path) as reader:
         return reader.stored_projection(place)
-
-
-def newest_session(
-    notebook: str | os.PathLike[str] | None,
-    env: Mapping[str, str] | None = None,
-    cwd: str | os.PathLike[str] = ".",
-    tell: Callable[[str], object] = lambda _: None,
-) -> Path | None:
-    """Return the session of `notebook` that was written last, by the times in its log, or None.
-
-    `CTXKERNEL_SESSION` overrides the notebook's place, as for the kernel. A file that cannot be read is skipped, which
-    `tell` is told; if no other is left, the first such file is returned, so that its reader can report the fault.
-    """
-    env = os.environ if env is None else env
-    base = session_path(None if notebook is None else os.fspath(notebook), env, cwd)
-    best: tuple[float, int, Path] | None = None
-    unreadable: dict[Path, Exception] = {}
-    for order, path in enumerate(existing_sessions(base)):
-        try:
-            with SessionReader(path) as reader:
-                if belongs(path, base, reader.notebook, named=is_named(env)):
-                    best = max(best or (float("-inf"), -1, path), (reader.last_write, order, path))
-        except Exception as fault:  # damaged, foreign or from a newer ctxkernel: the next one may be whole
-            unreadable[path] = fault
-    for path, fault in unreadable.items() if best else ():
-        tell(f"skipped {path}, which may be a newer session of this notebook: {fault}")
-    return best[2] if best else next(iter(unreadable), None)

@@ -32,7 +32,7 @@ from ctxkernel.core.timeline import (
     Statement,
     Status,
 )
-from ctxkernel.core.timeline_events import Event, Json
+from ctxkernel.core.timeline_events import NONE, Event, Json
 from ctxkernel.core.turn_values import DeltaItem, HandleState
 from ctxkernel.core.typed_json import read_json
 from ctxkernel.history.events import HistoryEvent, event_from_json, event_to_json
@@ -359,15 +359,13 @@ def execution_from_row(
     begun = Execution(start["execution_id"], statement_id, start["parent_execution_id"], start["started_at"])
     if ending is None:
         return begun
-    found = {name: loaded(ending[name] or "null") for name in ("exception", "state_diff", "cost", "cut", "notices")}
-    ended = read_json(_Ending, {**found, **{name: ending[name] for name in ("ended_at", "status", "stdout", "stderr")}})
-    return replace(
-        begun,
-        **{one.name: getattr(ended, one.name) for one in fields(_Ending)},
-        events=tuple(events),
-        artifacts=tuple(artifacts),
-        late=late or {},
-        late_diff=late_diff,
+    given = {name: text for name in _ENDING if (text := ending[name]) is not None and text != _EMPTY.get(name)}
+    found = {name: loaded(text) if name in _EMPTY else text for name, text in given.items()}
+    ended = read_json(_Ending, found)
+    return Execution(
+        *(start["execution_id"], statement_id, start["parent_execution_id"], start["started_at"]),
+        *(ended.ended_at, ended.status, ended.stdout, ended.stderr, ended.exception, tuple(events), ended.state_diff),
+        *(tuple(artifacts), ended.cost, ended.cut, late or {}, ended.notices, late_diff),
     )
 
 
@@ -375,15 +373,28 @@ def execution_from_row(
 class _Ending:
     """The fields of an execution that its row of `endings` has."""
 
-    ended_at: float | None
     status: Status
     stdout: str
     stderr: str
-    exception: ExceptionInfo | None
-    state_diff: NamespaceDiff
     cost: Cost
-    cut: Mapping[str, int]
-    notices: tuple[str, ...]
+    ended_at: float | None = None
+    exception: ExceptionInfo | None = None
+    state_diff: NamespaceDiff = _NONE_DIFF
+    cut: Mapping[str, int] = NONE
+    notices: tuple[str, ...] = ()
+
+
+def brief_execution(start: Mapping[str, Any], end: Sequence[Any] | None) -> Execution:
+    """Return the place, times and status of an execution; `end` are the last two columns, None while it runs."""
+    ended_at, status = end or (None, "running")
+    known: Status = status if status in get_args(Status) else "cancelled"
+    ids = start["execution_id"], start["execution_id"].rpartition(".")[0], start["parent_execution_id"]
+    return Execution(*ids, start["started_at"], ended_at if isinstance(ended_at, float) else None, known)
+
+
+_ENDING = tuple(field.name for field in fields(_Ending))
+_EMPTY = {"exception": "", "state_diff": "{}", "cost": "", "cut": "{}", "notices": "[]"}
+"""The columns of `endings` with JSON → the text of most rows, which is not parsed."""
 
 
 _EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
