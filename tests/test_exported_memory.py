@@ -52,6 +52,8 @@ SEEN = {
     "an array of Arrow": ("import pyarrow as pa; t = pa.array(base)", "t[0].as_py()"),
     "a table of Arrow": ("import pyarrow as pa; t = pa.table({'a': base})", "t['a'][0].as_py()"),
     "a table of a frame": ("import pyarrow as pa; t = pa.Table.from_pandas(frame)", "t['a'][0].as_py()"),
+    "a buffer of Arrow": ("import pyarrow as pa; t = pa.py_buffer(base)", "np.frombuffer(t)[0]"),
+    "a slice of a buffer of Arrow": ("import pyarrow as pa; t = pa.py_buffer(base)[:80]", "np.frombuffer(t)[0]"),
     "a series of Polars": ("import polars as pl; t = pl.Series(base)", "t[0]"),
     "a frame of Polars": ("import polars as pl; t = pl.DataFrame({'a': base, 's': ['x'] * len(base)})", "t['a'][0]"),
     "a table of a dict of arrays": (

@@ -39,6 +39,18 @@ def test_a_class_that_its_library_does_not_store_whole_is_named_by_each_return(s
         assert "User" in named_by(run_all(kernel, command), ("User",)), command
 
 
+def test_a_class_that_its_library_does_not_store_whole_is_the_same_class_after_a_return(kernel):
+    """The mapping of the class works on as before."""
+    query = "print(sa.select(User.id).where(User.id == 1), User(id=1).id)"
+    shown = run_all(kernel, "import sys", MAPPED, "first = id(User)", "x = 1", query)
+    assert "WHERE users.id = :id_1" in shown
+
+    for moves in (("%ctx goto 1", "%ctx undo"), ("%ctx goto 3",)):
+        run_all(kernel, *moves)
+        assert kernel.evaluate("id(User) == first") == "True"
+        assert run_all(kernel, query) == shown
+
+
 def test_a_base_of_a_library_with_a_hook_for_subclasses_does_not_run_it_again(start_kernel, tmp_path):
     """A class whose base in a library has a layout of its own is made without `__init_subclass__`."""
     (tmp_path / "registry_library.py").write_text(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+from optional_libraries import optional
 from test_returning import run_all
 from told import named_by
 
@@ -91,3 +92,13 @@ def test_a_column_of_a_frame_of_geometries_comes_back_with_the_frame(start_kerne
     assert again.evaluate("(str(frame.loc[0, 'geometry']), frame.v.tolist(), str(column[1]))") == (
         "('POINT (1 3)', [7, 2], 'POINT (2 4)')"
     )
+
+
+def test_a_dataset_whose_file_was_closed_since_is_named_by_the_return(kernel):
+    """A cell that closes the file does not mention the dataset."""
+    optional("h5py")
+    run_all(kernel, "import h5py\nfile = h5py.File('a.h5', 'w'); data = file.create_dataset('d', data=[1, 2])")
+    run_all(kernel, "file.close()")
+
+    assert named_by(run_all(kernel, "%ctx goto 1").stdout, ("file", "data")).keys() == {"file", "data"}
+    assert kernel.evaluate("bool(data)") == "False"

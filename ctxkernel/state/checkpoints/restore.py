@@ -164,7 +164,7 @@ class Restorer(StateComparison):
         known = self._checkpoints.known_now()
         for unit in difference.load if not difference.held else ():  # these may be instances of classes that live
             for name in unit.names:
-                if name.startswith(CLASS) and name not in known:
+                if name.startswith(CLASS) and name not in known and name not in self._kept_alive(unit):
                     self._packer.classes.forget(name[6:])  # one that is not collected yet
         fetched = Fetched(difference, known, lost=dict(difference.lost), values=dict(difference.held))
         for unit in sorted(difference.load, key=_order):
@@ -205,11 +205,15 @@ class Restorer(StateComparison):
         if unit.is_plain:
             fetched.values[unit.names[0]] = self.plain(unit)
             return
+        kept = self._kept_alive(unit)
+        if kept.keys() >= set(unit.names):
+            fetched.values = kept | fetched.values
+            return
         living = self._checkpoints.living(unit)
         buffers = [self._memory(buffer) for buffer in unit.buffers]
         said, gone = list[str](), list[str]()
         for name in unit.names:  # instances of a living class may be kept in place, or be held by others
-            if name.startswith(CLASS) and (cls := self._packer.part_of(name)) is not None:
+            if name.startswith(CLASS) and name not in kept and (cls := self._packer.part_of(name)) is not None:
                 fetched.again[name[6:]] = Again(cls)
         values = self._packer.unpack(
             self._stream(unit),
@@ -223,10 +227,7 @@ class Restorer(StateComparison):
             report=said,
             renames=unit.renames,
         )
-        for token, _ in unit.live:
-            if token.startswith("unequal:") and token in living:
-                values[token.removeprefix("unequal:").rpartition(":")[0]] = living[token]
-        values = self._with_equal_ones(unit, values, living)
+        values = self._with_equal_ones(unit, values | kept, living)
         fetched.values = values | fetched.values  # an object of a class may have made the class
         of_shared = [fetched.lost[label] for label in unit.labels if label in fetched.lost]
         if not said and not of_shared:
@@ -240,6 +241,12 @@ class Restorer(StateComparison):
                 continue
             if all_names or any(class_of(one) is Lost for one in self._packer.pack({name: values.get(name)}).noted):
                 fetched.lost[name] = why
+
+    def _kept_alive(self, unit: Unit) -> dict[str, Any]:
+        """Return by name the values of a unit whose copies are not equal to them, where they are alive."""
+        living = self._checkpoints.living(unit)
+        held = [token for token, _ in unit.live if token.startswith("unequal:") and token in living]
+        return {token.removeprefix("unequal:").rpartition(":")[0]: living[token] for token in held}
 
     def _with_equal_ones(self, unit: Unit, values: dict[str, Any], living: Mapping[str, Any]) -> dict[str, Any]:
         """Return values with present ones in place of equal copies, where something living may refer to these.

@@ -147,6 +147,13 @@ def _arrow_memory(pack: PackState, buffer: Any) -> Any:
     return held, buffer.address - held.address, buffer.size
 
 
+def arrow_buffer(pack: PackState, obj: Any) -> Reduction:
+    """A Buffer of pyarrow: over the memory of an array where it has it of one."""
+    if not obj.is_cpu or not obj.size or not is_written(pack, obj.address, obj.address + obj.size):
+        return careful(pack, obj)
+    return PARTS.arrow_buffer, (_arrow_memory(pack, obj),)
+
+
 def polars_series(pack: PackState, obj: Any) -> Reduction:
     """A Series of Polars: over the memory of an array where it has it of one."""
     seen = _written_column(pack, obj)
@@ -196,6 +203,7 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("pandas.api.extensions", "ExtensionArray", extension_array),
     ("pyarrow", "Array", _column(arrow)),
     ("pyarrow", "ChunkedArray", _column(careful)),
+    ("pyarrow", "Buffer", arrow_buffer),
     ("polars", "DataFrame", polars_frame),
     ("polars", "Series", polars_series),
     ("polars", "LazyFrame", polars_query),
@@ -241,11 +249,13 @@ class FrameParts(StreamConstructors):
     def arrow(self, kind: Any, length: int, nulls: int, offset: int, memory: list[Any]) -> Any:
         """Return an Array of pyarrow over memory."""
         pyarrow: Any = importlib.import_module("pyarrow")
-        buffers = [
-            None if one is None else pyarrow.py_buffer(one[0][one[1] : one[1] + one[2]] if one[2] else b"")
-            for one in memory
-        ]
+        buffers = [None if one is None else self.arrow_buffer(one) for one in memory]
         return pyarrow.Array.from_buffers(kind, length, buffers, nulls, offset)
+
+    def arrow_buffer(self, memory: tuple[Any, int, int]) -> Any:
+        """Return a Buffer of pyarrow over a part of memory: its first byte, and its number of bytes."""
+        held, start, size = memory
+        return importlib.import_module("pyarrow").py_buffer(held[start : start + size] if size else b"")
 
     def arrow_column(self, name: str, values: Any) -> Any:
         """Return an Array or ChunkedArray of pyarrow as a table with a column of that name gives it."""

@@ -289,7 +289,6 @@ _ALIVE_ONLY = {
     "it deletes its file when it goes": "tempfile._TemporaryFileWrapper tempfile.SpooledTemporaryFile",
     "it deletes its folder when it goes": "tempfile.TemporaryDirectory",
     "it is an open archive": "bz2.BZ2File gzip.GzipFile lzma.LZMAFile tarfile.TarFile zipfile.ZipFile",
-    "it is an open file": "h5py.HLObject",
     # A copy with a stand-in for that memory would crash the process.
     "its content is memory of compiled code": "numba.typed.typeddict.Dict numba.typed.typedlist.List",
 }
@@ -306,6 +305,8 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
         for reason, listed in _ALIVE_ONLY.items()
         for module, _, name in (one.rpartition(".") for one in listed.split())
     ),
+    # Closing a file also closes its datasets and groups.
+    ("h5py", "HLObject", lambda pack, obj: pack.refuse(obj, "it is an open file", [bool(obj)])),
     ("ipykernel.iostream", "OutStream", instance_or(*STANDARD, otherwise=_live(_PROCESS))),
     ("matplotlib", "RcParams", instance_or(("matplotlib", "rcParams"), ("matplotlib", "rcParamsDefault"))),
 )
