@@ -132,9 +132,11 @@ class States:
             if len(chain) > len(self.known):
                 raise CheckpointError(f"the checkpoint of {execution_id} is damaged: its bases are in a circle")
             at = known.base
-        state: State = dict(self._built[at]) if at is not None else {}
         if any(self.made_of(unit) is None for known in chain for unit in known.units):
             settle()
+            if at is not None and at not in self._built:  # a job ended, which can change earlier states too
+                return self.state(execution_id, lambda: None)
+        state: State = dict(self._built[at]) if at is not None else {}
         for known in reversed(chain):
             for name in known.gone:
                 state.pop(name, None)
