@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-NOT_IN_TEST = ("ctok", "h5py", "lightgbm", "ray", "torch")
+NOT_IN_TEST = ("ctok", "lightgbm", "ray", "torch")
 """ctok has packages for Python 3.12 and later only; there the extra installs it."""
 
 

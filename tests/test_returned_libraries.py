@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 
-from optional_libraries import optional
 from test_returning import run_all
 from told import named_by
 
@@ -96,7 +95,6 @@ def test_a_column_of_a_frame_of_geometries_comes_back_with_the_frame(start_kerne
 
 def test_a_dataset_whose_file_was_closed_since_is_named_by_the_return(kernel):
     """A cell that closes the file does not mention the dataset."""
-    optional("h5py")
     run_all(kernel, "import h5py\nfile = h5py.File('a.h5', 'w'); data = file.create_dataset('d', data=[1, 2])")
     run_all(kernel, "file.close()")
 

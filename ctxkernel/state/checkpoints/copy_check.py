@@ -86,7 +86,8 @@ def unfaithful(
     try:
         same = not found and _same(packer, packed, stored, copies, bounded)
         differ = [name for name in stored if name in copies and not same]
-        differ = [name for name in differ if not _same(packer, packed, {name: stored[name]}, copies, bounded)]
+        if len(stored) > 1:
+            differ = [name for name in differ if not _same(packer, packed, {name: stored[name]}, copies, bounded)]
         in_doubt = differ and not found and not report and not _of_users(packer, packed)
         if in_doubt and _same(packer, packed, stored, copies, bounded, claimed=True):
             return Unequal(inexact=tuple(differ))

@@ -197,7 +197,8 @@ class Packer(ObjectNames):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.cache = Cache()
+        self._caches = {plain: Cache() for plain in (False, True)}
+        """The reducers of library classes, as they are stored and by their attributes."""
         self._found: tuple[object, ...] = (None,) * len(SEEDS)
         self._memo: dict[int, tuple[int, object]] = {}
         self._registry: tuple[int, object] = 0, None
@@ -226,7 +227,7 @@ class Packer(ObjectNames):
         alone: dict[str, str] = {}
         with _undisturbed():
             for _ in range(_TRIES):
-                pack = Dispatcher(self, self.cache, values, expired, plain=plain, claimed=claimed)
+                pack = Dispatcher(self, self._caches[plain], values, expired, plain=plain, claimed=claimed)
                 pack.blocks, pack.own_way, pack.identify = blocks, tries.own_way, identities
                 pack.refused, pack.members, pack.deep = tries.refused, tries.members, tries.deep
                 pack.counting, pack.no_devices = tries.counting, tries.no_devices
@@ -273,7 +274,8 @@ class Packer(ObjectNames):
 
         These are met again by a pack that does not look into what is missing.
         """
-        shallow = Dispatcher(self, self.cache, values, pack.expired, plain=pack.plain, claimed=pack.claimed)
+        cache = self._caches[pack.plain]
+        shallow = Dispatcher(self, cache, values, pack.expired, plain=pack.plain, claimed=pack.claimed)
         shallow.shallow = True
         shallow.own_way, shallow.refused, shallow.members = pack.own_way, pack.refused, pack.members
         shallow.deep, shallow.no_devices, shallow.label_of = pack.deep, pack.no_devices, pack.label_of
@@ -311,7 +313,7 @@ class Packer(ObjectNames):
         """Return the names that cannot be packed by themselves; all of them where each can."""
         found: dict[str, str] = {}
         for name, value in values.items():
-            pack = Dispatcher(self, self.cache, {name: value}, expired)
+            pack = Dispatcher(self, self._caches[False], {name: value}, expired)
             try:
                 self._dump(pack, _Out(pack), {name: value})
             except (OutOfTime, KeyboardInterrupt):

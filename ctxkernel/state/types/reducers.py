@@ -100,7 +100,7 @@ class Dispatcher(PackState):
     ) -> None:
         super().__init__(packer, values, expired, plain=plain, claimed=claimed)
         self._cache = cache
-        self.kinds: dict[int, Kind] = dict(_EXACT) if plain else cache.known().copy()
+        self.kinds: dict[int, Kind] = cache.known().copy()
         self.held: list[type] = []
         """Classes that are kept alive, so that their ids stay valid."""
         self.ordered: list[int] = []
@@ -217,7 +217,7 @@ class Dispatcher(PackState):
             if connections.REGISTRY.names(cls):
                 kind = _connection(kind)
         self.kinds[id(cls)] = kind
-        if self.plain or own or "<locals>" in class_qualname(cls):
+        if own or "<locals>" in class_qualname(cls):
             self.held.append(cls)
         else:
             self._cache.add(cls, kind)
