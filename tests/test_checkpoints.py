@@ -179,6 +179,11 @@ SHARED_AGAIN = {
         "a[5] = 70",
         {"a", "v", "d"},
     ),
+    "the return removes a name that is stored with a holder": (
+        "a = np.arange(9_000); rows = [[1], [2]]; row = rows[0]; d = [a, rows]",
+        "other = rows[1]",
+        {"a", "d"},
+    ),
     "the array was not shared then": ("a = np.arange(3)", "v = a[1:]", {"a"}),
     "the extension array was not shared then": ("a = pd.array([1, None])", "v = (a, a)", {"a"}),
 }

@@ -89,10 +89,10 @@ class PiecePrints:
         """
         piece = None
         if not group.by_data and (moment.seconds is None or group.seconds <= moment.seconds):
-            if group.names[0] not in moment.pieces:
+            if moment.pieces.keys().isdisjoint(group.names):
                 moment.pack([group.names], join=False)
-            piece = moment.pieces.get(group.names[0])
-        if piece is None or piece.names != group.names:
+            piece = next(filter(None, map(moment.pieces.get, group.names)), None)
+        if piece is None or not set(piece.names) <= set(group.names):  # a return may have removed some of them
             group.prints, group.make_prints, group.is_stale = {}, None, True
             return {}
         before = {name: group.text_of(name) for name in group.names}
