@@ -87,6 +87,11 @@ class Bench:
         lost = self.restorer.settle(self.restorer.fetch(difference))
         return {**lost, **difference.stale}
 
+    def close(self) -> None:
+        """Let go of the jobs and the store."""
+        self.background.close()
+        self.store.close()
+
     def __getitem__(self, name: str) -> Any:
         return self.ns[name]
 
@@ -96,8 +101,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     """A namespace with checkpoints."""
     made = Bench(tmp_path / "chunks")
     yield made
-    made.background.close()
-    made.store.close()
+    made.close()
 
 
 def test_a_change_in_place_is_undone(bench: Bench):

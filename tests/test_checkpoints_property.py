@@ -230,8 +230,7 @@ def test_every_state_can_be_returned_to(program: list[Any]):
                 assert not bench.goto(where)
                 assert shape(bench.ns) == then
         finally:
-            bench.background.close()
-            bench.store.close()
+            bench.close()
 
 
 @given(st.lists(st.lists(new_lines, min_size=1, max_size=3) | cells, min_size=1, max_size=8), st.integers(0, 30))
@@ -258,5 +257,4 @@ def test_a_return_after_the_data_were_deleted_is_refused_or_can_be_taken_back(pr
 
             assert shape(bench.ns) == here
         finally:
-            bench.background.close()
-            bench.store.close()
+            bench.close()

@@ -205,16 +205,14 @@ def test_what_is_found_at_once_and_late_is_what_differs(tmp_path_factory, cells)
             rebound = {name for name, change in diff.changed.items() if change.how == "rebound"}
             assert {*diff.changed, *more.changed} - rebound == truth[execution_id] - rebound
     finally:
-        bench.background.close()
-        bench.store.close()
+        bench.close()
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     yield made
-    made.background.close()
-    made.store.close()
+    made.close()
 
 
 def test_a_variable_that_is_compared_twice_in_one_cell_is_compared_with_what_it_held_before(bench, monkeypatch):
@@ -271,8 +269,7 @@ def test_an_array_is_compared_with_what_it_held_before_it_was_known_to_share_its
         poll()
         found = bench.checkpoints.late.take()
     finally:
-        bench.background.close()
-        bench.store.close()
+        bench.close()
 
     assert "array" not in {name for one, diff in found.items() if one != changed for name in diff.changed}
     assert ("array" in found[changed].changed) == change.startswith("array")

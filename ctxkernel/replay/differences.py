@@ -8,7 +8,7 @@ Rule 2: a place is the path of executions that leads to it; the common part of t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.core.errors import BadCommand
@@ -75,6 +75,7 @@ class HandleDifference:
     """One line: its target, or the fields of its digest that differ."""
     fields: Mapping[str, tuple[Json, Json]]
     """Field of the digest → (before, after); empty if only one place has the handle."""
+    value: ClassVar[None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +157,7 @@ class Differences:
         lines: list[str] = []
         for sign, differences in self.by_sign():
             for one in differences[:MOST]:
-                value = None if isinstance(one, HandleDifference) else one.value
-                lines += [f"{sign} {one.name}: {one.told}", *_more(value, room)]
+                lines += [f"{sign} {one.name}: {one.told}", *_more(one.value, room)]
             lines += more_of(sign, differences, MOST)
         return "\n".join([*(lines or [self.without_lines]), *(f"note: {note}" for note in self.notes)])
 

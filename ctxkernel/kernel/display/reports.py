@@ -33,14 +33,12 @@ _KEY = 12
 
 def differences_report(head: str, found: Differences) -> Report:
     """Return the differences of two states."""
-    from ctxkernel.replay.differences import HandleDifference, more_of
+    from ctxkernel.replay.differences import more_of
 
     room = max(_LEAST, _CHARS // max(1, len(found.changed) + len(found.outputs) + len(found.files)))
     parts: list[ReportPart] = []
     for sign, differences in found.by_sign():
-        for one in differences[:MOST]:
-            value = None if isinstance(one, HandleDifference) else one.value
-            parts.append(ComparedValue(sign, one.name, one.told, value, room))
+        parts += [ComparedValue(sign, one.name, one.told, one.value, room) for one in differences[:MOST]]
         parts += more_of(sign, differences, MOST)
     return Report(head, *(parts or [found.without_lines]), *(f"note: {note}" for note in found.notes))
 
