@@ -395,6 +395,10 @@ def _lost_result(fault: BaseException) -> bool:
 _ACCEPTED: dict[type, frozenset[str] | None] = {}
 
 
+# ipykernel asks for the signature before each cell: one that was made before takes a third of the time.
+CtxKernelMixin.do_execute.__signature__ = inspect.signature(CtxKernelMixin.do_execute)  # type: ignore[attr-defined]
+
+
 def _accepted(cls: type) -> frozenset[str] | None:
     """Return the keywords of the do_execute below the mixin, which differ between versions; None: it takes all."""
     if cls not in _ACCEPTED:

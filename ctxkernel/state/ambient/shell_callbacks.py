@@ -164,7 +164,7 @@ def _held() -> list[Any]:
 
 def _ids() -> object:
     """Return the ids of all callbacks, and the loaded extensions: it is read after every cell."""
-    ids = [[*map(id, held.values() if _is_dict(held) else held)] for held in _held()]
+    ids = [[*map(id, getattr(held, "values", held.__iter__)())] for held in _held()]  # of a dict its values
     return ids, [*_extensions()], id(_handler()[0])
 
 
