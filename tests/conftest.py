@@ -112,8 +112,9 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that take long; put the files that take longest first."""
+    left_out = long_tests.left_out(item.nodeid for item in items)
     for item in items:
-        if long_tests.is_long(item.nodeid):
+        if item.nodeid in left_out:
             item.add_marker(pytest.mark.long)
     items.sort(key=schedule.rank)
 

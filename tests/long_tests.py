@@ -1,58 +1,25 @@
 """The tests that the quick run leaves out, since they take long.
 
 `python -m pytest -m long` runs them. A pattern matches a test's id from the name of its file on; `*` stands for any
-characters. Beside it: the test of the quick run that holds the claim, or why none is needed there.
+characters. Beside it: the test of the quick run that holds the claim, or why none is needed there. Of a test with many
+rows the quick run has some (`FEW_ROWS`).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from fnmatch import translate
 
 LONG = {
     "test_returned_libraries.py::test_quantities_belong_to_the_registry*": "none: a registry takes seconds",
-    "test_affected.py::test_a_file_that_later_cells_changed*[1-*replaces]": "the other kinds of files",
-    "test_affected.py::test_a_file_that_later_cells_changed*[1-*reads and writes]": "the other kinds of files",
-    "test_affected.py::test_a_file_that_later_cells_changed*[2-a database]": "the other kinds of files",
-    "test_affected.py::test_a_file_that_later_cells_changed*[3-*replaces]": "the other kinds of files",
-    "test_affected.py::test_a_file_that_later_cells_changed*[new-*reads and writes]": "the other kinds of files",
-    "test_affected.py::test_a_file_that_later_cells_changed*[new-*replaces]": "the other kinds of files",
-    "test_affected.py::test_a_file_that_later_cells_changed*[deleted-*reads and writes]": "the other kinds of files",
-    "test_affected.py::test_a_file_that_later_cells_changed*[deleted-a database]": "the other kinds of files",
-    "test_returns_reported.py::test_a_rerun_in_a_session_without_data*[random-*1..3]": "the other rows",
-    "test_returns_reported.py::test_a_rerun_in_a_session_without_data*[random-*rerun 3]": "the other rows",
-    "test_returns_reported.py::test_a_rerun_in_a_session_without_data*[handle-*2..3]": "the other rows",
-    "test_returns_reported.py::test_a_rerun_in_a_session_without_data*[handle-*rerun 3]": "the other rows",
-    "test_written_outputs.py::test_a_display_that_a_later_cell*[twice]": "the other rows",
-    "test_written_outputs.py::test_a_display_that_a_later_cell*[the cell that displays is edited]": "the other rows",
-    "test_written_outputs.py::test_a_display_that_a_later_cell*[a later cell displays it, too]": "the other rows",
     "test_stopped_queue.py::test_a_request_sent_after_the_stop*[-1]": "the other rows",
-    "test_tracker_reading.py::test_magics_are_seen_through*[%%time*": "the other rows",
-    "test_tracker_reading.py::test_magics_are_seen_through*[%timeit*": "the other rows",
-    "test_running_views.py::test_a_running_view_shows_a_change*[held-an array]": "the same under its own name",
-    "test_running_views.py::test_a_running_view_shows_a_change*[bound-a column*": "the same in a list",
-    "test_running_views.py::test_a_running_view_shows_a_change*[held-a category]": "the same under its own name",
     "test_late_changes.py::test_an_array_is_compared_with*[array.shape = 300, 100]": "the other rows",
-    "test_agent_session.py::test_a_strict_server_refuses_no_request*[claude-opus-5-24000]": "the other rows",
-    "test_agent_session.py::test_a_strict_server_refuses_no_request*[claude-sonnet-5-5-9000]": "the other rows",
-    "test_exported_memory.py::test_arrays_that_share_memory_through*[an address-1000]": "large arrays",
-    "test_exported_memory.py::test_arrays_that_share_memory_through*[an array interface-1000]": "large arrays",
-    "test_exported_memory.py::test_a_table_over_new_memory*[a column through a list]": "the other rows",
-    "test_exported_memory.py::test_a_table_over_new_memory*[a column in a function]": "the other rows",
-    "test_checkpoints.py::test_what_a_job_and_the_kernel_find*[pd.Index([1, 8, 3])-before]": "the other rows",
-    "test_checkpoints.py::test_what_a_job_and_the_kernel_find*[pd.Index([1, 8, 3])-last]": "the other rows",
-    "test_checkpoints.py::test_what_a_job_and_the_kernel_find*[np.arange(3)-first]": "the other rows",
-    "test_checkpoints.py::test_what_a_job_and_the_kernel_find*[np.arange(3)-after]": "the other rows",
-    "test_returning.py::test_results_and_their_names_come_back[Out[77] = 9]": "the other rows",
-    "test_returning.py::test_results_and_their_names_come_back[%xdel _1]": "the other rows",
-    "test_returning.py::test_results_and_their_names_come_back[__ = 6]": "the other rows",
     "test_affected.py::test_edits_of_classes_and_of_arrays*": "the same law over the other programs",
     "test_kernel_images.py::test_a_pinned_view_of_an_image_gives_pixels*[script-*": "the other dialect",
     "test_kernel_images.py::test_no_image_is_sent_where_image_tokens_is_0*[script]": "the other dialect",
     "test_kernel_images.py::test_an_image_of_a_cell_of_the_model_is_in_its_result*[script]": "the other dialect",
     "test_kernel.py::test_a_storm_of_interrupts*": "test_kernel_harm.py: interrupts of tiny cells",
-    "test_kernel.py::test_what_changes_between_two_cells*[a callback in C]": "the other rows",
-    "test_kernel.py::test_what_changes_between_two_cells*[a task of a helper's]": "the other rows",
     "test_sweeps.py::test_a_kernel_that_dies_before_it_has_run_a_cell*": "none: two workers and a kernel that dies",
     "test_sweeps.py::test_a_variable_that_a_worker_could_not_restore*": "none: a cluster of its own",
     "test_sweeps.py::test_no_combination_finds_a_lock*": "a generator that another combination has used",
@@ -60,14 +27,9 @@ LONG = {
     "test_returning.py::test_an_object_that_its_library_stores*[a distribution]": "the other rows",
     "test_returning.py::test_an_object_that_its_library_stores*[in a list]": "the other rows",
     "test_faults.py::test_a_checkpoint_that_failed_is_skipped*[True]": "the other row",
-    "test_faults.py::test_a_signal_of_the_users*[tracker.before]": "the other rows",
-    "test_faults.py::test_a_signal_of_the_users*[returning.take]": "the other rows",
-    "test_faults.py::test_a_signal_of_the_users*[panel.turn]": "the other rows",
     "test_faults.py::test_after_any_failed_look*[before]": "the other row",
     "test_cli_returning.py::test_a_port_that_another_took_meanwhile*[2-0]": "another program's port",
     "test_oracle.py::test_a_spoiled_return_is_seen*": "none: a test of the oracle",
-    "test_pytest_plugin.py::test_what_is_wrong_fails_the_notebook*a wrong file]": "the other rows",
-    "test_pytest_plugin.py::test_what_is_wrong_fails_the_notebook*an answer that differs]": "the other rows",
     "browser/test_panel.py::test_every_text_is_legible_in_both_themes": "browser/test_accessibility: axe's contrast",
     "browser/test_sweeps.py::test_a_sweep_of_somebody_else_s_session*": "browser/test_renderer: tables of odd types",
     "test_trust_command.py::test_nbclient_gets_an_error*": "a run that fails with the flag to say",
@@ -114,8 +76,6 @@ LONG = {
     "test_chunks_harm.py::test_a_kernel_that_is_killed_beside_its_writers*[1]": "the first batch",
     "test_chunks_harm.py::test_a_kill_at_any_instant_loses_nothing_that_was_stored*[1]": "the first batch",
     "test_chunks_harm.py::test_a_kill_at_any_instant_loses_nothing_that_was_stored*[2]": "the first batch",
-    "test_pytest_plugin.py::test_what_is_wrong_fails_the_notebook*a missing turn]": "the other rows",
-    "test_pytest_plugin.py::test_what_is_wrong_fails_the_notebook*no file of turns]": "the other rows",
     "test_cli_returning.py::test_goto_before_and_goto_a_name_are_places_too": "%ctx goto of the same places",
     "test_cli_returning.py::test_a_port_that_another_program_took*": "a port that is tried again",
     "test_sweeps.py::test_a_worker_that_is_killed*": "a sweep without faults",
@@ -173,15 +133,8 @@ LONG = {
     "browser/test_returning.py::test_a_killed_kernel_comes_back_where_it_was": "test_returning in a kernel",
     "browser/test_returning.py::test_a_re_run_stops_at_the_first_error": "test_returning in a kernel",
     "browser/test_returning.py::test_a_cell_that_is_marked_is_not_run_again_unasked": "test_returning in a kernel",
-    "browser/test_hostile.py::test_hostile_texts_in_every_field*[1]": "the first part of the texts",
     "browser/test_widgets.py::test_a_slider_that_is_linked*jslink*": "the same with link",
     "browser/test_widgets.py::test_statistics_are_a_table*": "test_blocks.py, and the made-up table of test_renderer",
-    "browser/test_hostile.py::test_hostile_texts_in_every_field*[2]": "the first part of the texts",
-    "browser/test_hostile.py::test_hostile_texts_in_every_field*[3]": "the first part of the texts",
-    "browser/test_hostile.py::test_hostile_texts_in_every_field*[4]": "the first part of the texts",
-    "browser/test_hostile.py::test_hostile_texts_in_every_field*[5]": "the first part of the texts",
-    "browser/test_hostile.py::test_hostile_texts_in_every_field*[6]": "the first part of the texts",
-    "browser/test_hostile.py::test_hostile_texts_in_every_field*[7]": "the first part of the texts",
     "browser/test_hostile.py::test_hostile_texts_stay_text_in_notebook_7": "the same in JupyterLab",
     "browser/test_hostile.py::test_a_notebook_of_somebody_else_shows*": "the texts of a session",
     "browser/test_hostile.py::test_a_card_says_how_long_its_code_is": "a card that shows all of its code",
@@ -199,11 +152,6 @@ LONG = {
     "test_cli_returning.py::test_a_command_that_is_stopped_while_its_kernel_starts_says_so[15]": "the other signal",
     "test_rerun_notebooks.py::test_the_tour_runs_again_without_a_difference": "the notebooks of the same file",
     "test_injection_asks.py::test_every_order_is_tried_at_every_place*": "each order at one place",
-    "test_kernel_asking.py::test_thinking_goes_where_requests*[change1]": "another model, and the other rows",
-    "test_kernel_asking.py::test_thinking_goes_where_requests*[change3]": "another budget, and the other rows",
-    "test_kernel_asking.py::test_thinking_goes_where_requests*[change6]": "the other rows",
-    "test_exported_memory.py::test_arrays_that_share_memory_through*[*Arrow-1000000]": "the other kinds; small arrays",
-    "test_exported_memory.py::test_arrays_that_share_memory_through*[*Polars-1000000]": "the other kinds; small arrays",
     "browser/test_agents.py::test_an_agent_replaces*": "a cell of an agent in the page; test_mcp.py: the replaced text",
     "browser/test_asking.py::test_a_proposal_survives_a_reload": "the panel after a reload; test_kernel_asking",
     "browser/test_differences.py::test_a_difference_is_a_table*": "the differences in the panel; test_renderer: tables",
@@ -212,9 +160,60 @@ LONG = {
 }
 
 
+FEW_ROWS = {
+    "browser/test_accessibility_places.py::test_axe_finds_nothing_serious_in": 4,
+    "browser/test_hostile.py::test_hostile_texts_in_every_field_stay_text_in_jupyterlab": 1,
+    "test_affected.py::test_what_a_cell_changes_of_a_library_affects_the_cells_below": 4,
+    "test_affected.py::test_what_uses_an_object_that_is_made_again_with_equal_content_is_kept": 4,
+    "test_affected.py::test_an_inserted_cell_makes_those_run_that_depend_on_it": 4,
+    "test_affected.py::test_a_file_that_later_cells_changed_is_written_anew_for_a_cell_that_uses_it": 5,
+    "test_agent_markdown.py::test_a_megabyte_of_anything_takes_no_time": 4,
+    "test_agent_session.py::test_a_strict_server_refuses_no_request_of_a_session": 4,
+    "test_ambient.py::test_the_first_options_of_a_library_are_those_that_it_is_loaded_with": 2,
+    "test_checkpoints.py::test_what_a_job_and_the_kernel_find_shared_is_one_object_in_each_state": 6,
+    "test_checkpoints.py::test_what_names_share_comes_back_wherever_the_time_to_pack_them_ends": 6,
+    "test_exported_memory.py::test_arrays_that_share_memory_through_a_library_share_it_after_a_return": 4,
+    "test_exported_memory.py::test_a_table_over_the_memory_of_an_array_sees_what_is_written_after_a_return": 3,
+    "test_exported_memory.py::test_a_table_over_new_memory_of_a_frame_sees_what_is_written_after_a_return": 3,
+    "test_faults.py::test_a_signal_of_the_users_that_comes_while_the_kernel_works_costs_no_step": 4,
+    "test_hostile_terminal.py::test_a_command_shows_no_control_character": 4,
+    "test_hostile_terminal.py::test_the_command_line_shows_no_control_character": 3,
+    "test_kernel.py::test_a_fault_in_a_hook_of_ours_never_breaks_the_cell_and_is_told_once": 4,
+    "test_kernel.py::test_what_changes_between_two_cells_that_do_not_touch_it_is_told": 4,
+    "test_kernel_asking.py::test_thinking_goes_where_requests_are_built_otherwise_than_when_it_was_thought": 4,
+    "test_kernel_images.py::test_an_image_that_a_cell_displays_is_sent_as_an_image": 4,
+    "test_named_files.py::test_a_cell_that_names_a_file_runs_again_after_the_file_changed": 3,
+    "test_oracle.py::test_the_same_cells_give_equal_snapshots": 4,
+    "test_pytest_plugin.py::test_what_is_wrong_fails_the_notebook_and_is_told": 5,
+    "test_rerun_notebooks.py::test_a_re_run_says_what_differs_and_why": 3,
+    "test_returning.py::test_a_rerun_tells_a_difference_in_a_large_value": 2,
+    "test_returning.py::test_results_and_their_names_come_back": 6,
+    "test_returns_reported.py::test_a_rerun_in_a_session_without_data_leaves_the_checkpoints_on": 4,
+    "test_returns_reported.py::test_what_a_cell_changed_without_naming_it_comes_back": 5,
+    "test_returns_reported.py::test_what_shares_an_object_with_a_name_comes_back_with_it": 5,
+    "test_returns_reported.py::test_what_the_names_in_the_cell_do_not_show_is_put_back_or_named": 6,
+    "test_running_views.py::test_a_running_view_shows_a_change_anywhere_in_a_large_variable": 6,
+    "test_secrets.py::test_no_kind_of_credential_gets_out_of_a_place": 6,
+    "test_set_attributes.py::test_it_goes_back_and_forward_and_comes_into_a_new_kernel": 4,
+    "test_tracker_harm.py::test_looking_takes_little_memory": 3,
+    "test_tracker_reading.py::test_magics_are_seen_through_in_a_real_shell": 4,
+    "test_written_outputs.py::test_a_display_that_a_later_cell_updates_has_its_last_content": 5,
+}
+"""Tests with many rows for one claim → about how many of these the quick run has, evenly spread."""
+
 _ANY = re.compile("|".join(translate(pattern.replace("[", "[[]")) for pattern in LONG))
 
 
-def is_long(nodeid: str) -> bool:
-    """Return whether the quick run leaves out a test."""
-    return _ANY.match(nodeid.rpartition("tests/")[2]) is not None
+def left_out(nodeids: Iterable[str]) -> set[str]:
+    """Return the ids of the tests that the quick run leaves out, of all that were collected."""
+    found: set[str] = set()
+    rows: dict[str, list[str]] = {}
+    for nodeid in nodeids:
+        name = nodeid.rpartition("tests/")[2]
+        rows.setdefault(name.partition("[")[0], []).append(nodeid)
+        if _ANY.match(name):
+            found.add(nodeid)
+    for name, most in FEW_ROWS.items():
+        every = rows.get(name, [])
+        found.update(set(every).difference(every[:: max(len(every) // most, 1)]))
+    return found

@@ -165,7 +165,7 @@ def test_no_module_uses_private_names_of_another():
     assert {module: found for module, found in borrowed.items() if found} == {}
 
 
-@pytest.mark.parametrize("pattern", long_tests.LONG)
+@pytest.mark.parametrize("pattern", [*long_tests.LONG, *long_tests.FEW_ROWS])
 def test_a_test_that_the_quick_run_leaves_out_exists(pattern: str):
     file, _, rest = pattern.partition("::")
     name = re.split(r"[\[*]", rest)[0]
