@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +12,7 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.report import Report, ReportTable
 from ctxkernel.core.text import one_line, plural, show_hidden
 from ctxkernel.kernel.commands.context import CommandContext
+from ctxkernel.kernel.display.progress import ProgressLine
 from ctxkernel.kernel.execution.authority import require_person
 from ctxkernel.kernel.sweeps.signed_messages import SweepRequest
 from ctxkernel.store.log.row_masking import masked_json
@@ -48,11 +48,17 @@ def sweep(ctx: CommandContext, args: Sequence[str]) -> object:
 
 def _run(ctx: CommandContext, sweeper: Any, request: SweepRequest) -> SweepTable:
     """Run a sweep with its progress, and tell what is not in the table."""
-    progress = _Progress(ctx)
+    line = ProgressLine(ctx.notices)
+
+    def tell(table: SweepTable, done: int, total: int, workers: int) -> None:
+        if ctx.loop.opened is not None:
+            ctx.panel.sweep(ctx.loop.opened.execution.execution_id, table, done, total, workers)
+        line.show(f"sweep: {done} of {plural(total, 'tasks')} done, {plural(workers, 'workers')}")
+
     try:
-        table: SweepTable = sweeper.run(request, progress.tell)
+        table: SweepTable = sweeper.run(request, tell)
     finally:
-        progress.end()
+        line.end()
         ctx.panel.swept()
     for note in (*table.notes, *table.losses(), *failures(table)):
         ctx.notices.tell(f"ctxkernel: {note}")
@@ -231,29 +237,3 @@ class SweepView:
 def report_of(table: SweepTable) -> Report:
     """Return the table for people."""
     return Report(ReportTable(table.table(), table.right()), table.told())
-
-
-class _Progress:
-    """One line in the output of the cell, which is overwritten."""
-
-    def __init__(self, ctx: CommandContext) -> None:
-        self._notices, self._panel, self._loop = ctx.notices, ctx.panel, ctx.loop
-        self._id = uuid.uuid4().hex
-        self._shown = ""
-
-    def tell(self, table: SweepTable, done: int, total: int, workers: int) -> None:
-        """Show how many tasks are done."""
-        if self._loop.opened is not None:
-            self._panel.sweep(self._loop.opened.execution.execution_id, table, done, total, workers)
-        self._show(f"sweep: {done} of {plural(total, 'tasks')} done, {plural(workers, 'workers')}")
-
-    def end(self) -> None:
-        """Remove the line."""
-        if self._shown:
-            self._show("")
-
-    def _show(self, text: str) -> None:
-        if text != self._shown:
-            kind = "update_display_data" if self._shown else "display_data"
-            self._notices.display(kind, {"text/plain": text}, {}, self._id)
-            self._shown = text or " "

@@ -18,6 +18,7 @@ from ctxkernel.core.timeline import Execution, NamespaceDiff
 from ctxkernel.core.timeline_events import plain
 from ctxkernel.core.turn_values import TurnResult
 from ctxkernel.kernel.display.notices import Notices
+from ctxkernel.kernel.display.progress import ProgressLine
 from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply, Then
 from ctxkernel.kernel.execution.guard import Guard, line_of
 from ctxkernel.kernel.returning.checkpoint_health import Health, Room
@@ -35,10 +36,13 @@ T = TypeVar("T")
 REST_SECONDS = 0.5
 """Seconds without a cell after which the remaining work is done."""
 _LAST_SECONDS = 5.0
+_QUIET_SECONDS = 1.0
+"""A return that takes longer tells how far it is, as often as this."""
 """Seconds that the end of a kernel waits for data that are still being written."""
 CATCH_UP_SECONDS = 5.0
 """The most that a cell waits for the background to pack variables that it touches."""
 _BACKGROUND = "checkpoints in the background"
+_PROGRESS = "progress of a return"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -76,6 +80,8 @@ class CheckpointService:
     """The same return, with everything that it needs loaded."""
     committed: ReturnJob | None = None
     """The same return, after it was carried out."""
+    line: ProgressLine | None = None
+    """Tells how far the same return is."""
 
     def start(self, back: Returning | None) -> None:
         """Begin with the checkpoints; None: they are off."""
@@ -234,21 +240,33 @@ class CheckpointService:
         """Forget the return that a cell asked for; return whether one was loaded and not carried out."""
         loaded = self.prepared is not None
         self.job = self.prepared = self.committed = None
+        self._end_line()
         return loaded
+
+    def _end_line(self) -> None:
+        line, self.line = self.line, None
+        if line is not None:
+            self.guard(_PROGRESS, line.end, None)
 
     def load_job(self, reply: ExecuteReply) -> ExecuteReply:
         """Load what the return of the cell needs; nothing is changed yet. Return the cell's reply."""
         job, self.job = self.job, None
         if job is None or self.returning is None:
             return reply
+        line = self.line = ProgressLine(self.notices, after=_QUIET_SECONDS, every=_QUIET_SECONDS)
+
+        def tell(text: str) -> None:
+            self.guard(_PROGRESS, line.show, None, f"to {job.target.told}: {text}")
+
         try:
-            self.prepared = self.returning.prepare(job)
+            self.prepared = self.returning.prepare(job, tell)
+            return reply
         except CtxError as refusal:
-            return self.notices.refuse(str(refusal))
+            why = str(refusal)
         except Exception as fault:  # an internal fault: the state is as it was, and the user's next cell runs
             why = f"it could not be prepared ({type(fault).__name__}: {fault}); nothing was changed"
-            return self.notices.refuse(why)
-        return reply
+        self._end_line()
+        return self.notices.refuse(why)
 
     def commit(self) -> tuple[HeadMove, Restored] | None:
         """Put the prepared state in place; None if none is prepared.
@@ -268,6 +286,8 @@ class CheckpointService:
                 f"{why}: variables may have their values of before, or those of {told}. HEAD has not moved; "
                 "repeat the command, or restart the kernel and use %ctx resume"
             ) from None
+        finally:
+            self._end_line()
         self.committed = prepared.job
         return done
 

@@ -35,7 +35,7 @@ from ctxkernel.state.base.namespace import some_of
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.comparison import Difference, labels_of
 from ctxkernel.state.checkpoints.restore import Restorer
-from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, Storage, own_classes
+from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, Storage, Tell, own_classes, silent
 from ctxkernel.state.tracking.library_containers import is_container, library_containers
 from ctxkernel.state.types import connections
 from ctxkernel.store.chunks import quota
@@ -291,8 +291,11 @@ class Returning:
 
     # -- returning --------------------------------------------------------------------------------
 
-    def prepare(self, job: ReturnJob) -> PreparedReturn:
-        """Load what a return needs; the user's state stays as it is. Raises CtxError."""
+    def prepare(self, job: ReturnJob, tell: Tell = silent) -> PreparedReturn:
+        """Load what a return needs; the user's state stays as it is. Raises CtxError.
+
+        `tell` receives how far it is, and how far `commit` is.
+        """
         absent = {name: why for name, why in job.difference.absent.items() if name not in job.lose}
         if absent:
             name, why = next(iter(absent.items()))
@@ -304,7 +307,7 @@ class Returning:
         graph = self._session.loop.graph
         graph.revive({**graph.memento(), **self._mementos_of(job.difference)})
         with self._path_of(job.target.execution_id):
-            fetched = self.restorer.fetch(job.difference)
+            fetched = self.restorer.fetch(job.difference, tell)
         return PreparedReturn(job, fetched, self.plan(job))
 
     @contextlib.contextmanager

@@ -8,19 +8,19 @@ Rule 3: as in `reruns`: output goes to the log, and the re-run stops at an error
 from __future__ import annotations
 
 import json
-import uuid
 from typing import Any
 
 from ctxkernel.core.cell_tags import kind_of
 from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.text import format_duration, plural
 from ctxkernel.core.timeline_table import gist
+from ctxkernel.kernel.display.progress import ProgressLine
 from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply, asks
 from ctxkernel.kernel.execution.guard import line_of
 from ctxkernel.kernel.returning.affected_notebook import is_command
 from ctxkernel.kernel.returning.affected_planner import AffectedPlanner
 from ctxkernel.kernel.returning.targets import ReturnJob
-from ctxkernel.kernel.turn.reruns import Execute, Replay
+from ctxkernel.kernel.turn.reruns import FEW, Execute, Replay
 from ctxkernel.kernel.turn.turns import Turns
 from ctxkernel.replay.affected import CellDecision, NotebookCell
 
@@ -54,7 +54,7 @@ class AffectedReplay(Replay):
     async def carry_out(self, execute: Execute, outer: CellRequest, reply: ExecuteReply) -> ExecuteReply:
         """Run or keep the cells in order, show the result, and return the reply of the cell that asked for it."""
         found = self._found
-        progress = "" if len(found.cells) - found.first < 3 else uuid.uuid4().hex
+        line = ProgressLine(self._turns.notices, hidden=len(found.cells) - found.first < FEW)
         for at, cell in enumerate(found.cells):
             if at < found.first or is_command(cell):
                 self._keep_above(at)
@@ -72,7 +72,7 @@ class AffectedReplay(Replay):
             if why := self._why_stopped(cell, decision):
                 self._stopped = why
                 break
-            self._show(progress, f"running cell {at + 1} of {len(found.cells)}: {gist(cell.source, 60)}")
+            line.show(f"running cell {at + 1} of {len(found.cells)}: {gist(cell.source, 60)}")
             inner = await self._run_cell(execute, outer, at, cell, decision)
             if inner.get("status") != "ok" and not self._may_fail(cell, inner):
                 said = ": ".join(str(part) for part in (inner.get("ename"), inner.get("evalue")) if part)
@@ -81,8 +81,7 @@ class AffectedReplay(Replay):
                 break
         ended = len(self._done.ran) + len(self._done.opaque) + len(self._done.kept)
         self._back.left_over = found.cells[ended:]
-        if self._shown:
-            self._show(progress, "")
+        line.end()
         self._tell_affected()
         return reply
 

@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import json
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Iterable
 
 from ctxkernel.core.replay import Comparison
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.timeline_table import gist
 from ctxkernel.core.value_difference import ValueDifference
+from ctxkernel.kernel.display.progress import ProgressLine
 from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply
 from ctxkernel.kernel.returning.targets import ReturnJob
 from ctxkernel.kernel.turn.turns import Turns
 
 _PREPARED_SECONDS = 5.0
 """A re-run waits so long, for all its cells together, for what the background finds in the targets of handles."""
+FEW = 3
+"""Fewer cells than these have no line that tells the progress."""
 Execute = Callable[[CellRequest], Awaitable[ExecuteReply]]
 
 
@@ -40,13 +42,11 @@ class Replay:
         self._skipped: list[tuple[Statement, str]] = []
         self._stopped = ""
         self._patience = _PREPARED_SECONDS
-        self._shown = False
-        """Whether the line that tells the progress is shown."""
 
     async def carry_out(self, execute: Execute, outer: CellRequest, reply: ExecuteReply) -> ExecuteReply:
         """Run the statements in order, show the table, and return the reply of the cell that asked for it."""
         runs = self._job.statements
-        progress = "" if self._job.as_json or len(runs) < 3 else uuid.uuid4().hex
+        line = ProgressLine(self._turns.notices, hidden=self._job.as_json or len(runs) < FEW)
         for number, (statement, before) in enumerate(runs, 1):
             if self._facts.asks(statement) and not self._job.confirmed:
                 # Later statements may need this one, so the re-run ends here.
@@ -58,15 +58,14 @@ class Replay:
                 self._skipped.append((statement, why))
                 continue
             source = gist(statement.source, 60)
-            self._show(progress, f"running {statement.statement_id} again ({number} of {len(runs)}): {source}")
+            line.show(f"running {statement.statement_id} again ({number} of {len(runs)}): {source}")
             inner = await self._run(execute, outer, statement, before)
             if inner.get("status") != "ok" and (before.ended_well or inner.get("ename") == "KeyboardInterrupt"):
                 said = ": ".join(str(part) for part in (inner.get("ename"), inner.get("evalue")) if part)
                 self._stopped = f"stopped at {statement.statement_id}: {said}"
                 reply = inner
                 break
-        if self._shown:
-            self._show(progress, "")  # the table replaces the line
+        line.end()  # the table replaces it
         self._tell()
         return reply
 
@@ -106,13 +105,6 @@ class Replay:
         if preparer is not None and self._patience > 0:
             preparer.wait(self._patience)
             self._patience -= time.monotonic() - began
-
-    def _show(self, display_id: str, text: str) -> None:
-        """Show or update the progress line. An empty id means that there is none."""
-        if display_id:
-            kind = "update_display_data" if self._shown else "display_data"
-            self._turns.notices.display(kind, {"text/plain": text}, {}, display_id)
-            self._shown = True
 
     def _tell(self) -> None:
         from ctxkernel.kernel.display.reports import rerun_report

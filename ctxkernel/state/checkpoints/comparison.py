@@ -294,7 +294,10 @@ class StateComparison:
     def _differing(unit: Unit, now: Unit | None) -> int:
         there = set(now.chunks if now else ())
         return sum(
-            min(CHUNK, buffer.nbytes) for buffer in unit.buffers for chunk in buffer.chunks if chunk not in there
+            min(CHUNK, buffer.nbytes - at * CHUNK)
+            for buffer in unit.buffers
+            for at, chunk in enumerate(buffer.chunks)
+            if chunk not in there
         )
 
     def _any(self, name: str) -> Any:

@@ -27,6 +27,7 @@ from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.comparison import Difference, StateComparison, is_shared, labels_of
 from ctxkernel.state.checkpoints.states import CheckpointError
+from ctxkernel.state.checkpoints.storage import Tell, silent
 from ctxkernel.state.checkpoints.units import Buffer, State, Unit
 from ctxkernel.state.tracking.chunk_addresses import CHUNK
 from ctxkernel.state.types import connections
@@ -65,6 +66,15 @@ class Fetched:
     """New connections by token; a NotConnected for one that could not be made."""
     connected: dict[str, connections.Connection] = field(default_factory=dict[str, connections.Connection])
     """Their descriptions, and their places."""
+    tell: Tell = silent
+    read: int = 0
+    """The bytes of data that were read."""
+
+    def add_read(self, nbytes: int) -> None:
+        """Note data that were read, and tell of it."""
+        self.read += nbytes
+        total = max(self.difference.nbytes, self.read)
+        self.tell(f"{format_size(self.read)} of {format_size(total)} read")
 
 
 class Restorer(StateComparison):
@@ -152,21 +162,24 @@ class Restorer(StateComparison):
         if free is not None and nbytes * _MARGIN > free:
             raise CheckpointError(f"its value of then takes {format_size(nbytes)}, and {format_size(free)} are free")
 
-    def fetch(self, difference: Difference) -> Fetched:
-        """Load differing values; only a `__setstate__` changes anything. Raises CheckpointError without memory."""
+    def fetch(self, difference: Difference, tell: Tell = silent) -> Fetched:
+        """Load differing values; only a `__setstate__` changes anything. Raises CheckpointError without memory.
+
+        `tell` receives how far it is, and how far `settle` is.
+        """
         free = self._free_memory() if difference.nbytes > _UNCHECKED else None
         if free is not None and difference.nbytes * _MARGIN > free:
             raise CheckpointError(
                 f"this state needs {format_size(difference.nbytes)} that are not in memory now, and "
                 f"{format_size(free)} are free; del what you do not need, or go to a state that is nearer"
             )
-        self._checkpoints.storage.wait_for(difference.target)
+        self._checkpoints.storage.wait_for(difference.target, tell)
         known = self._checkpoints.known_now()
         for unit in difference.load if not difference.held else ():  # these may be instances of classes that live
             for name in unit.names:
                 if name.startswith(CLASS) and name not in known and name not in self._kept_alive(unit):
                     self._packer.classes.forget(name[6:])  # one that is not collected yet
-        fetched = Fetched(difference, known, lost=dict(difference.lost), values=dict(difference.held))
+        fetched = Fetched(difference, known, lost=dict(difference.lost), values=dict(difference.held), tell=tell)
         for unit in sorted(difference.load, key=_order):
             if not fetched.values.keys() >= set(unit.names):  # else a unit that refers to it loaded it
                 self._guarded(fetched, unit, lambda unit=unit: self._fetch(fetched, unit))
@@ -210,7 +223,7 @@ class Restorer(StateComparison):
             fetched.values = kept | fetched.values
             return
         living = self._checkpoints.living(unit)
-        buffers = [self._memory(buffer) for buffer in unit.buffers]
+        buffers = [self._memory(buffer, fetched.add_read) for buffer in unit.buffers]
         said, gone = list[str](), list[str]()
         for name in unit.names:  # instances of a living class may be kept in place, or be held by others
             if name.startswith(CLASS) and name not in kept and (cls := self._packer.part_of(name)) is not None:
@@ -295,14 +308,17 @@ class Restorer(StateComparison):
     def _stream(self, unit: Unit) -> memoryview:
         return units.unbundle(self._chunks.read(unit.stream[0]), unit.stream[1])
 
-    def _memory(self, buffer: Buffer) -> memoryview:
+    def _memory(self, buffer: Buffer, add_read: Callable[[int], object] = int) -> memoryview:
         """Return the content of a buffer in memory of its own: mapped where it lies in the store in one piece."""
         mapped = self._chunks.map_run(buffer.chunks)
         if mapped is not None:
+            add_read(buffer.nbytes)
             return mapped[: buffer.nbytes]
         memory = allocate(buffer.nbytes)
         for at, chunk in enumerate(buffer.chunks):
-            self._chunks.read_into(chunk, memory[at * CHUNK : min((at + 1) * CHUNK, buffer.nbytes)])
+            part = memory[at * CHUNK : min((at + 1) * CHUNK, buffer.nbytes)]
+            self._chunks.read_into(chunk, part)
+            add_read(part.nbytes)
         return memory
 
     def settle(self, fetched: Fetched) -> dict[str, str]:
@@ -310,6 +326,7 @@ class Restorer(StateComparison):
         difference, lost = fetched.difference, fetched.lost
         for view, chunk in fetched.patches:
             self._chunks.read_into(chunk, view)
+            fetched.add_read(view.nbytes)
         for uid, again in fetched.again.items():
             unit = difference.target[f"{CLASS}{uid}"]
             self._guarded(fetched, unit, lambda again=again: self._redefine(fetched, again))

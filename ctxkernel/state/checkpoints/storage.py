@@ -41,6 +41,10 @@ DEVICE_SECONDS = 0.5
 PATIENCE_SECONDS = 0.25
 """Time that the user waits for an earlier job, where the maximum of jobs is under way."""
 
+Tell = Callable[[str], object]
+"""Receives how far a long step is, as a text for the user."""
+silent: Tell = str
+"""Tells nobody."""
 
 _THREADED = frozenset(("xgboost", "lightgbm", "catboost"))
 """Libraries that store their models with threads of OpenMP."""
@@ -262,11 +266,12 @@ class Storage:
         """Return the addresses whose data are neither stored nor being written."""
         return [one for one in self.chunks.missing(addresses) if not self.background.has_or_pending(one)]
 
-    def wait_for(self, target: Mapping[str, Unit]) -> None:
+    def wait_for(self, target: Mapping[str, Unit], tell: Tell = silent) -> None:
         """Wait for data of `target` that are still being written."""
         needed = (chunk for unit in target.values() for chunk in unit.chunks)
         if self.chunks.missing(needed):
-            self.background.wait(BACKGROUND_SECONDS)
+            waits = functools.partial(tell, "waiting for data that are still being written")
+            self.background.wait(BACKGROUND_SECONDS, waits=waits)
 
 
 def _unhashed(_view: memoryview, _expired: Expired) -> tuple[str, ...]:

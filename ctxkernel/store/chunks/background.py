@@ -158,9 +158,18 @@ class Background:
         ended, self._ended = self._ended, []
         return ended
 
-    def wait(self, seconds: float, tickets: Collection[Ticket] | None = None) -> list[Ticket]:
-        """Wait until all jobs ended, or these, for `seconds` at most; return those that ended since the last call."""
-        self._await(lambda: not self.running if tickets is None else all(one.done for one in tickets), seconds)
+    def wait(
+        self,
+        seconds: float,
+        tickets: Collection[Ticket] | None = None,
+        *,
+        waits: Callable[[], object] = lambda: None,
+    ) -> list[Ticket]:
+        """Wait until all jobs ended, or these, for `seconds` at most; return those that ended since the last call.
+
+        `waits` is called twice a second meanwhile.
+        """
+        self._await(lambda: not self.running if tickets is None else all(one.done for one in tickets), seconds, waits)
         return self.poll()
 
     def settle(self) -> None:
@@ -181,13 +190,14 @@ class Background:
             with contextlib.suppress(OSError):
                 os.close(ticket.pipe)
 
-    def _await(self, reached: Callable[[], bool], seconds: float) -> None:
+    def _await(self, reached: Callable[[], bool], seconds: float, waits: Callable[[], object] = lambda: None) -> None:
         until = time.monotonic() + seconds
         while not reached() and (left := until - time.monotonic()) > 0:
             poller = select.poll()
             for ticket in self.running:
                 poller.register(ticket.pipe, select.POLLIN)
             poller.poll(min(left, 0.5) * 1000)
+            waits()
             for ticket in list(self.running):
                 self._listen(ticket)
 
