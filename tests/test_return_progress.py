@@ -25,6 +25,18 @@ def test_a_return_that_takes_long_tells_how_far_it_is_until_it_has_ended(start_k
     assert kernel.evaluate("float(a[0])") == "0.0"
 
 
+def test_a_return_that_waits_for_data_of_the_cell_before_it_says_so(start_kernel: StartKernel):
+    kernel = start_kernel()
+    kernel.run(_AT_ONCE)
+    kernel.run("rows = [{'id': i, 'v': [i]} for i in range(400_000)]")
+    kernel.run("rows[7]['v'] = 1")
+
+    told = _lines(kernel.run("%ctx goto 2"))
+
+    assert "waiting for data that are still being written" in told
+    assert told[-1] == ""
+
+
 def test_a_return_that_takes_no_time_shows_no_line(start_kernel: StartKernel):
     kernel = start_kernel()
     kernel.run("a = [1]")

@@ -23,6 +23,7 @@ from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply, Then
 from ctxkernel.kernel.execution.guard import Guard, line_of
 from ctxkernel.kernel.returning.checkpoint_health import Health, Room
 from ctxkernel.kernel.returning.targets import ReturnJob
+from ctxkernel.state.checkpoints.storage import Tell
 from ctxkernel.store.chunks import late_results
 from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log.session import SessionStore
@@ -81,7 +82,7 @@ class CheckpointService:
     committed: ReturnJob | None = None
     """The same return, after it was carried out."""
     line: ProgressLine | None = None
-    """Tells how far the same return is."""
+    """Tells how far the same return is, or what it waits for."""
 
     def start(self, back: Returning | None) -> None:
         """Begin with the checkpoints; None: they are off."""
@@ -208,7 +209,9 @@ class CheckpointService:
         What is packed in the background is then compared with the present state.
         """
         if self.writing:
-            self.run(lambda back: back.wait(seconds), _BACKGROUND)
+            tell = self._begin_line()
+            self.run(lambda back: back.wait(seconds, tell), _BACKGROUND)
+            self._end_line()
             self.settle()
         return not self.writing
 
@@ -243,6 +246,11 @@ class CheckpointService:
         self._end_line()
         return loaded
 
+    def _begin_line(self) -> Tell:
+        """Begin a line that tells how far a return is; return what shows a text in it."""
+        line = self.line = ProgressLine(self.notices, after=_QUIET_SECONDS, every=_QUIET_SECONDS)
+        return lambda text: self.guard(_PROGRESS, line.show, None, text)
+
     def _end_line(self) -> None:
         line, self.line = self.line, None
         if line is not None:
@@ -253,13 +261,9 @@ class CheckpointService:
         job, self.job = self.job, None
         if job is None or self.returning is None:
             return reply
-        line = self.line = ProgressLine(self.notices, after=_QUIET_SECONDS, every=_QUIET_SECONDS)
-
-        def tell(text: str) -> None:
-            self.guard(_PROGRESS, line.show, None, f"to {job.target.told}: {text}")
-
+        tell = self._begin_line()
         try:
-            self.prepared = self.returning.prepare(job, tell)
+            self.prepared = self.returning.prepare(job, lambda text: tell(f"to {job.target.told}: {text}"))
             return reply
         except CtxError as refusal:
             why = str(refusal)

@@ -152,9 +152,9 @@ class Returning:
             with contextlib.suppress(OSError):  # such as a full disk: then the data are kept
                 origin.list_log(folder, log)
 
-    def wait(self, seconds: float | None = None) -> None:
+    def wait(self, seconds: float | None = None, tell: Tell = silent) -> None:
         """Wait for data that are still being written, for `seconds` at most; None: as long as a job may take."""
-        self.background.wait(BACKGROUND_SECONDS if seconds is None else seconds)
+        self.background.wait(BACKGROUND_SECONDS if seconds is None else seconds, tell=tell)
 
     def close(self) -> None:
         """Release the store."""
@@ -292,10 +292,7 @@ class Returning:
     # -- returning --------------------------------------------------------------------------------
 
     def prepare(self, job: ReturnJob, tell: Tell = silent) -> PreparedReturn:
-        """Load what a return needs; the user's state stays as it is. Raises CtxError.
-
-        `tell` receives how far it is, and how far `commit` is.
-        """
+        """Load what a return needs, and tell how far it is; the user's state stays as it is. Raises CtxError."""
         absent = {name: why for name, why in job.difference.absent.items() if name not in job.lose}
         if absent:
             name, why = next(iter(absent.items()))

@@ -270,8 +270,7 @@ class Storage:
         """Wait for data of `target` that are still being written."""
         needed = (chunk for unit in target.values() for chunk in unit.chunks)
         if self.chunks.missing(needed):
-            waits = functools.partial(tell, "waiting for data that are still being written")
-            self.background.wait(BACKGROUND_SECONDS, waits=waits)
+            self.background.wait(BACKGROUND_SECONDS, tell=tell)
 
 
 def _unhashed(_view: memoryview, _expired: Expired) -> tuple[str, ...]:

@@ -159,17 +159,13 @@ class Background:
         return ended
 
     def wait(
-        self,
-        seconds: float,
-        tickets: Collection[Ticket] | None = None,
-        *,
-        waits: Callable[[], object] = lambda: None,
+        self, seconds: float, tickets: Collection[Ticket] | None = None, *, tell: Callable[[str], object] = str
     ) -> list[Ticket]:
         """Wait until all jobs ended, or these, for `seconds` at most; return those that ended since the last call.
 
-        `waits` is called twice a second meanwhile.
+        `tell` receives twice a second, for the user, what is waited for.
         """
-        self._await(lambda: not self.running if tickets is None else all(one.done for one in tickets), seconds, waits)
+        self._await(lambda: not self.running if tickets is None else all(one.done for one in tickets), seconds, tell)
         return self.poll()
 
     def settle(self) -> None:
@@ -190,14 +186,15 @@ class Background:
             with contextlib.suppress(OSError):
                 os.close(ticket.pipe)
 
-    def _await(self, reached: Callable[[], bool], seconds: float, waits: Callable[[], object] = lambda: None) -> None:
+    def _await(self, reached: Callable[[], bool], seconds: float, tell: Callable[[str], object] = str) -> None:
         until = time.monotonic() + seconds
         while not reached() and (left := until - time.monotonic()) > 0:
             poller = select.poll()
             for ticket in self.running:
                 poller.register(ticket.pipe, select.POLLIN)
             poller.poll(min(left, 0.5) * 1000)
-            waits()
+            what = format_size(self.pending_bytes) if self.pending_bytes else "data"
+            tell(f"waiting for {what} that are still being written")
             for ticket in list(self.running):
                 self._listen(ticket)
 
