@@ -90,8 +90,9 @@ class StateComparison:
         current = checkpoints.known_now()
         stale = self._doubtful(execution_id, target, current)
         held = checkpoints.held.get(execution_id, {})
-        keep = self._equal_now(target, current, held)
-        keep |= self._proven(target, current, keep)
+        unstored = checkpoints.unstored | self._tracker.changed_since()
+        keep = self._equal_now(target, current, held, unstored)
+        keep |= self._proven(target, current, keep, unstored)
         keep -= {each for name in stale for each in target[name].names if held.keys() >= set(target[name].names)}
         found = Difference(execution_id, target, stale)
         load: dict[int, Unit] = {}
@@ -155,13 +156,14 @@ class StateComparison:
                 found[name] = _CHANGED
         return found
 
-    def _equal_now(self, target: State, current: State, held: Mapping[str, Any]) -> set[str]:
-        """Return the names of a state that are equal now, with all objects that they share with others."""
-        unstored = self._checkpoints.unstored | self._tracker.changed_since()
+    def _equal_now(self, target: State, current: State, held: Mapping[str, Any], unstored: Collection[str]) -> set[str]:
+        """Return the names of a state that are equal now, with all objects that they share with others.
+
+        `unstored`: the names whose present unit may not be their present content.
+        """
         # A shared object that is another one now may be equal, but what was held refers to the one that was held.
-        unstored |= {
-            label for label, obj in held.items() if is_shared(label) and self._packer.part_of(label) is not obj
-        }
+        others = {label for label, obj in held.items() if is_shared(label) and self._packer.part_of(label) is not obj}
+        unstored = others.union(unstored)
         keep = {name for name, unit in target.items() if name not in unstored and unit.equals(current.get(name))}
         while True:
             gone = {
@@ -179,7 +181,7 @@ class StateComparison:
                 return keep
             keep -= gone
 
-    def _proven(self, target: State, current: State, keep: set[str]) -> set[str]:
+    def _proven(self, target: State, current: State, keep: set[str], unstored: set[str]) -> set[str]:
         """Return more names that are equal now: packed as in the state they give the same bytes.
 
         Names that are stored with them differ, and objects that they share with others now are removed.
@@ -199,6 +201,8 @@ class StateComparison:
             if (unit.missing and unit.stream[0] and not unit.live) or not unit.digest or unit.is_plain:
                 continue
             if all(one == unit for one in now) and not self._unloadable(unit):  # it changed since
+                continue
+            if unstored.isdisjoint(unit.names) and all(map(unit.is_other_than, now)):
                 continue
             sharing = {name for one in now for name in one.names}
             others = {label for one in now for label in one.labels}.difference(unit.labels)

@@ -94,6 +94,11 @@ class Unit:
         """Bytes of its buffers."""
         return sum(buffer.nbytes for buffer in self.buffers)
 
+    def is_other_than(self, other: Unit) -> bool:
+        """Return whether both are stored in the same way, and have other content."""
+        same_form = (self.names, self.labels) == (other.names, other.labels) and bool(self.digest and other.digest)
+        return same_form and not (self.job or other.job) and (self.digest, self.chunks) != (other.digest, other.chunks)
+
     def equals(self, other: Unit | None) -> bool:
         """Return whether both hold the same content, and all of it is known."""
         if other is None or self.names != other.names or self.live != other.live:
