@@ -178,6 +178,8 @@ def _root(pack: PackState, arr: Any) -> Any:
             if base is None:
                 return node
         if not is_kind(class_of(base), ndarray):
+            if node.dtype.hasobject:
+                return node  # the memory holds references, which are stored as the objects that they refer to
             return base.obj if class_of(base) is memoryview else base
         node = base
 
