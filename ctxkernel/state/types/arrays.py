@@ -76,6 +76,12 @@ def _dtype(kind: Any) -> Any:
     return kind
 
 
+def kind_of_elements(pack: PackState, obj: Any) -> Reduction:
+    """A dtype. Those that NumPy has once come back as themselves: pickle would make others than those of scalars."""
+    make, kind = _numpy().dtype, _dtype(obj)
+    return (make, (kind,)) if kind is not obj and make(kind) is obj else careful(pack, obj)
+
+
 def array(pack: PackState, obj: Any) -> Reduction:
     """A numpy.ndarray or a subclass of it."""
     ndarray = _numpy().ndarray
@@ -316,7 +322,7 @@ class DummyArray:
 
 TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("numpy", "ndarray", array),
-    ("numpy", "dtype", careful),
+    ("numpy", "dtype", kind_of_elements),
     ("numpy", "void", record),
     ("numpy", "flatiter", flat),
     ("numpy", "nditer", elements),
