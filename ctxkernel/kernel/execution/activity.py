@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import sys
 import threading
 from typing import Any
@@ -43,7 +44,7 @@ class Activity:
 
     def asked(self) -> None:
         """Note that a line of input is asked for: a debugger or a console runs it as code."""
-        frame = sys._getframe(1)
+        frame = inspect.currentframe()
         while frame is not None:
             if frame.f_globals.get("__name__") in _PROMPTS:
                 self._noted = "code was typed at a prompt"
