@@ -204,3 +204,33 @@ def test_an_array_whose_memory_is_noted_can_be_resized(kernel: RunningKernel):
     kernel.run("names.loc[0] = 'z'")
 
     assert kernel.run("a.resize(9); print(a.size)").stdout == "9\n"
+
+
+OBJECTS = {
+    "a series of Polars": "import polars as pl; a = pl.Series([f'text {i}' for i in range(9)]).to_numpy()",
+    "a frame of Polars": (
+        "import polars as pl; a = pl.DataFrame({'n': range(9), 's': [f'text {i}' for i in range(9)]}).to_numpy()"
+    ),
+    "an array interface": (
+        "class Window:\n    def __init__(self, seen):\n"
+        "        self.seen, self.__array_interface__ = seen, seen.__array_interface__\n"
+        "a = np.asarray(Window(np.array([f'text {i}' for i in range(9)], dtype=object)))"
+    ),
+}
+
+
+@pytest.mark.parametrize("makes", OBJECTS.values(), ids=OBJECTS)
+def test_objects_in_memory_of_a_library_come_back_as_objects(kernel: RunningKernel, makes: str):
+    """Such memory holds addresses of objects, which mean nothing once the objects are gone."""
+    shown = "print(a.tolist(), frame.values.tolist(), np.shares_memory(a, b))"
+    makes = f"import numpy as np, pandas as pd, gc\n{makes}\nb = a[2:5]; frame = pd.DataFrame(a[:3], copy=False)"
+    assert kernel.run(makes).status == "ok"
+    before = kernel.run(shown).stdout
+    kernel.run("a[:] = 'x'; gc.collect(); new = [f'other {i}' for i in range(10_000)]")
+
+    assert kernel.run("%ctx goto 1").status == "ok"
+
+    assert kernel.run(shown).stdout == before
+    kernel.run("del a, b, frame; gc.collect()")
+    assert kernel.run("%ctx goto 1").status == "ok"
+    assert kernel.run(f"gc.collect(); {shown}").stdout == before

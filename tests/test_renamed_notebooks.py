@@ -100,6 +100,20 @@ def test_a_session_of_another_notebook_stays_where_it_is(start_kernel, ran: Path
     assert "total = sum(x)" not in str(kernel.run("%ctx timeline").outputs)
 
 
+def test_a_copy_of_a_renamed_notebook_leaves_it_its_session(start_kernel, ran: Path):
+    (ran / "Untitled.ipynb").rename(ran / "study.ipynb")
+    kernel = start_kernel(ran, notebook="study.ipynb")
+    assert kernel.run("%ctx resume").status == "ok"
+    kernel.stop()
+    write(ran / "study-Copy1.ipynb", SOURCES)
+
+    kernel = start_kernel(ran, notebook="study-Copy1.ipynb")
+    kernel.run("y = 1")
+
+    assert sessions(ran) == {"study.sqlite", "study-Copy1.sqlite"}
+    assert "total = sum(x)" not in str(kernel.run("%ctx timeline").outputs)
+
+
 @pytest.mark.parametrize("first", ["the renamed one", "the new one"])
 def test_a_notebook_that_gets_the_earlier_name_of_another_has_a_session_of_its_own(start_kernel, ran: Path, first: str):
     """As when JupyterLab calls the next new notebook `Untitled.ipynb` again, also while the first one's kernel runs."""

@@ -100,3 +100,33 @@ def test_a_dataset_whose_file_was_closed_since_is_named_by_the_return(kernel):
 
     assert named_by(run_all(kernel, "%ctx goto 1").stdout, ("file", "data")).keys() == {"file", "data"}
     assert kernel.evaluate("bool(data)") == "False"
+
+
+def test_a_dataset_of_xarray_that_reads_its_file_when_needed_comes_back_also_in_a_new_kernel(start_kernel):
+    kernel = start_kernel()
+    makes = "xr.Dataset({'t': ('x', np.arange(3.0))}, attrs={'of': 'first'}).to_netcdf('t.nc', engine='scipy')"
+    run_all(kernel, f"import numpy as np, xarray as xr\n{makes}")
+    run_all(kernel, "data = xr.open_dataset('t.nc', engine='scipy')")
+    run_all(kernel, "data.attrs['of'] = 'second'; data['double'] = data.t * 2; data.t.encoding.clear()")
+
+    run_all(kernel, "%ctx goto 2")
+
+    shown = "(data.attrs['of'], [*data], float(data.t.sum()))"
+    expected = "('first', ['t'], 3.0)"
+    assert kernel.evaluate(shown) == expected
+    kernel.stop()
+    kernel = start_kernel()
+    run_all(kernel, "%ctx resume")
+    assert kernel.evaluate(shown) == expected
+
+
+def test_a_type_of_elements_that_numpy_has_once_is_the_same_object_after_a_return(start_kernel):
+    kernel = start_kernel()
+    kinds = "[np.dtype('f8'), np.float64(1).dtype, np.dtype('M8[s]'), np.dtype([('a', 'i4')]), np.dtype('>i2')]"
+    run_all(kernel, f"import numpy as np; kinds = {kinds}; noted = np.dtype('f8', metadata={{'unit': 'm'}})")
+    run_all(kernel, "del kinds, noted")
+
+    run_all(kernel, "%ctx goto 1")
+
+    assert kernel.evaluate(f"kinds == {kinds}") == "True"
+    assert kernel.evaluate("(kinds[0] is kinds[1] is np.dtype('f8'), dict(noted.metadata))") == "(True, {'unit': 'm'})"

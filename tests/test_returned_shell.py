@@ -168,3 +168,28 @@ def test_no_other_cell_is_run_again_for_the_folders_that_were_visited(start_kern
     told = kernel.run(f"%ctx rerun --affected --notebook {kernel.folder / 'edited.ipynb'}").stdout
 
     assert "3 cells ran, 2 kept" in told, told
+
+
+TYPED = {
+    "%debug": "%debug",
+    "pdb.run": "import pdb; pdb.run('1 + 1')",
+    "%%debug": "%%debug\nsome = 1",
+    "code.interact": "import code; code.interact()",
+}
+
+
+@pytest.mark.parametrize("cell", TYPED.values(), ids=TYPED)
+def test_what_is_typed_at_a_debugger_or_a_console_is_a_change_of_its_cell(start_kernel: StartKernel, cell: str):
+    """The text of the cell does not name what the typed commands change."""
+    kernel = start_kernel()
+    kernel.run("held = [1]\ndef fails(): raise ValueError\nfails()")
+    to_console = "import __main__, sys; __main__.held.append(2); sys.exit()"
+    typed = to_console if "interact" in cell else "!held.append(2) ;; q"
+    kernel.run(cell, answer=typed)
+    kernel.run("other = 1")
+    assert kernel.evaluate("held") == "[1, 2]"
+
+    assert kernel.run("%ctx goto 1").status == "ok"
+    assert kernel.evaluate("held") == "[1]"
+    assert "as it is now" not in kernel.run("%ctx goto 2").stdout
+    assert kernel.evaluate("held") == "[1, 2]"

@@ -325,6 +325,8 @@ class CtxKernelMixin:
         """Ask for a line, which is a secret from then on if the prompt says so."""
         __tracebackhide__ = True
         stock: Any = super()
+        if self.ctx is not None:
+            self.ctx.activity.asked()
         typed: str = stock.raw_input(prompt)
         if self.ctx is not None:
             self.ctx.secrets.typed(str(prompt), typed, hidden=False)

@@ -1,4 +1,4 @@
-"""Tells whether user code ran that no cell shows: threads, tasks and callbacks, widgets, silent requests.
+"""Tells whether user code ran that no cell shows: threads, tasks, callbacks, widgets, silent requests, typed commands.
 
 Rule: whatever is not known to be idle counts as having run.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import sys
 import threading
 from typing import Any
@@ -17,6 +18,8 @@ _TASKS = frozenset(("tornado", "zmq", "ipykernel", "IPython", "jupyter_client", 
 """Packages whose tasks are on the event loop in every kernel."""
 _CALLBACKS = _TASKS | {"asyncio", "_asyncio"}
 """Packages whose callbacks are; asyncio's own are steps of tasks."""
+_PROMPTS = frozenset(("cmd", "code"))
+"""Modules that ask for code and run it: `cmd` is below each debugger, `code` is `code.interact`."""
 _MOST = 30
 """Coroutines, or functions of a callback, that are examined."""
 
@@ -28,7 +31,8 @@ class Activity:
         self._first = {thread.ident for thread in threading.enumerate()}
         self._seen: dict[int, int | None] = {}
         """Thread → nanoseconds that it has run; None if that cannot be told."""
-        self._messages = 0
+        self._noted = ""
+        """What was noted since the last call."""
         self._waited = False
         """Whether something of the user's was on the event loop at the last call."""
         self.silent = False
@@ -36,13 +40,19 @@ class Activity:
 
     def message(self) -> None:
         """Note that a front end's message ran a callback."""
-        self._messages += 1
+        self._noted = "a widget's callback ran"
+
+    def asked(self) -> None:
+        """Note that a line of input is asked for: a debugger or a console runs it as code."""
+        frame = inspect.currentframe()
+        while frame is not None:
+            if frame.f_globals.get("__name__") in _PROMPTS:
+                self._noted = "code was typed at a prompt"
+            frame = frame.f_back
 
     def ran(self) -> str:
         """Return what ran since the last call, or may have; empty for nothing."""
-        reason = ""
-        if self._messages:
-            self._messages, reason = 0, "a widget's callback ran"
+        reason, self._noted = self._noted, ""
         before, now = self._seen, dict[int, int | None]()
         for thread in threading.enumerate():
             if thread.ident not in self._first and thread.native_id and not is_own_thread(thread):

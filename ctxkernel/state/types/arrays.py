@@ -76,6 +76,12 @@ def _dtype(kind: Any) -> Any:
     return kind
 
 
+def kind_of_elements(pack: PackState, obj: Any) -> Reduction:
+    """A dtype. Those that NumPy has once come back as themselves: pickle would make others than those of scalars."""
+    make, kind = _numpy().dtype, _dtype(obj)
+    return (make, (kind,)) if kind is not obj and make(kind) is obj else careful(pack, obj)
+
+
 def array(pack: PackState, obj: Any) -> Reduction:
     """A numpy.ndarray or a subclass of it."""
     ndarray = _numpy().ndarray
@@ -178,6 +184,8 @@ def _root(pack: PackState, arr: Any) -> Any:
             if base is None:
                 return node
         if not is_kind(class_of(base), ndarray):
+            if node.dtype.hasobject:
+                return node  # the memory holds references, which are stored as the objects that they refer to
             return base.obj if class_of(base) is memoryview else base
         node = base
 
@@ -314,7 +322,7 @@ class DummyArray:
 
 TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("numpy", "ndarray", array),
-    ("numpy", "dtype", careful),
+    ("numpy", "dtype", kind_of_elements),
     ("numpy", "void", record),
     ("numpy", "flatiter", flat),
     ("numpy", "nditer", elements),

@@ -71,10 +71,12 @@ def _executed(notebook: Path) -> dict[str, str]:
 
 
 def _read(session: Path) -> tuple[str | None, dict[str, str]]:
-    """Return the name of a session's notebook, and the newest texts of its cells by their ids."""
+    """Return the name that a session's notebook had last, and the newest texts of its cells by their ids."""
     with contextlib.suppress(OSError, sqlite3.Error, StoreError, ValueError), SessionReader(session) as reader:
+        query = "SELECT notebook FROM runs WHERE notebook IS NOT NULL ORDER BY run DESC LIMIT 1"
+        name = next((str(one) for (one,) in reader.select(query)), reader.notebook)
         query = "SELECT cell_id, source FROM statements WHERE author = 'human' AND cell_id IS NOT NULL LIMIT ?"
-        return reader.notebook, {str(cell): str(source) for cell, source in reader.select(query, 10 * _MOST_CELLS)}
+        return name, {str(cell): str(source) for cell, source in reader.select(query, 10 * _MOST_CELLS)}
     return None, {}
 
 
