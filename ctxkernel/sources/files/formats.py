@@ -6,17 +6,15 @@ Rule: a file that is not of the format that its name says loses nothing: one lin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Generic, TypeVar
 
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.file_reader import Gone
-from ctxkernel.sources.base.large_files import whole_window
 from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, as_now, less, with_remark
 from ctxkernel.sources.files.files import FileSource
 from ctxkernel.sources.files.text_documents import Document, lines_document
-from ctxkernel.sources.files.text_levels import TextBasis, difference, make_basis
+from ctxkernel.sources.files.text_levels import TextBasis, difference, with_basis
 
 F = TypeVar("F")
 
@@ -126,5 +124,4 @@ class FormatSource(FileSource, Generic[F]):
         else:
             window = document.text.lines[: len(before.window)] if before.text is None else None
             draft = difference(document, before, window, budget)
-        basis = make_basis(document, whole_window(document.text, Place()))
-        return replace(draft, fingerprint=document.text.fingerprint, basis=basis)
+        return with_basis(draft, document)
