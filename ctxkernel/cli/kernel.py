@@ -19,7 +19,7 @@ import logging
 import os
 import signal
 import tempfile
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -174,11 +174,8 @@ class OwnKernel(NotebookClient):
 
     async def async_start_new_kernel(self, **kwargs: Any) -> None:
         """Start the kernel, with own signal handlers: those of nbclient end it at a signal, with a traceback."""
-        loop = asyncio.get_running_loop()
-        with contextlib.suppress(NotImplementedError, RuntimeError):  # Windows; not the main thread
-            # The second time is for a cell that ignores the interrupt.
-            loop.add_signal_handler(signal.SIGINT, lambda: self.stop(now=self.interrupted))
-            loop.add_signal_handler(signal.SIGTERM, lambda: self.stop(now=True))
+        # The second interrupt is for a cell that ignores the first.
+        take_signals(lambda: self.stop(now=self.interrupted), lambda: self.stop(now=True))
         await super().async_start_new_kernel(**kwargs)
 
     def stop(self, *, now: bool) -> None:
@@ -225,6 +222,14 @@ class OwnKernel(NotebookClient):
         """Limit the time of each cell; None is no limit."""
         if seconds is not None:
             await self.ask(f"get_ipython().run_line_magic('ctx', 'timeout {seconds:g}')")
+
+
+def take_signals(interrupt: Callable[[], None], end: Callable[[], None]) -> None:
+    """Call these for Ctrl-C and SIGTERM, as far as the running loop can handle signals."""
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(NotImplementedError, RuntimeError):  # Windows; not the main thread
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+        loop.add_signal_handler(signal.SIGTERM, end)
 
 
 def _take_fault(done: asyncio.Future[Any]) -> None:
