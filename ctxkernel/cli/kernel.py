@@ -25,14 +25,15 @@ from typing import IO, Any
 
 import nbformat
 import zmq
+from jupyter_client.asynchronous.client import AsyncKernelClient
+from jupyter_client.channels import AsyncZMQSocketChannel
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_core.utils import ensure_async
 from nbclient import NotebookClient
-from traitlets import default
+from traitlets import Type, default
 
 from ctxkernel.cli import Failed, Interrupted
-from ctxkernel.cli.client import KernelClient
 from ctxkernel.cli.kernelspec import OwnKernelSpecs
 from ctxkernel.cli.output import safe_line
 from ctxkernel.store import lock
@@ -53,6 +54,28 @@ _ABOUT = (
 )
 _WRITTEN = "(lambda ctx: ctx is None or ctx.checkpoints.wait_for_all(1.0))(get_ipython().kernel.ctx)"
 """True if no data of checkpoints are being written, after a second at most."""
+
+
+class _Channel(AsyncZMQSocketChannel):
+    """A channel on which a message can be sent while another coroutine waits for one."""
+
+    def send(self, msg: dict[str, Any]) -> None:
+        """Send a message.
+
+        jupyter_client sends past asyncio, which takes the notice of a message that has arrived meanwhile: whoever waits
+        for it would wait for ever. Here the socket is asked again.
+        """
+        super().send(msg)
+        socket: Any = self.socket
+        socket._schedule_remaining_events()
+
+
+class KernelClient(AsyncKernelClient):
+    """A client that misses no message."""
+
+    shell_channel_class = Type(_Channel)
+    control_channel_class = Type(_Channel)
+    stdin_channel_class = Type(_Channel)
 
 
 class _CellClient(KernelClient):

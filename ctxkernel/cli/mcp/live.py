@@ -23,8 +23,7 @@ from typing import IO, Any
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_core.paths import jupyter_runtime_dir
 
-from ctxkernel.cli.client import KernelClient
-from ctxkernel.cli.kernel import RESUME, STARTUP_SECONDS, OwnKernelManager, last_line
+from ctxkernel.cli.kernel import RESUME, STARTUP_SECONDS, KernelClient, OwnKernelManager, last_line
 from ctxkernel.cli.output import safe_line
 from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import CtxError

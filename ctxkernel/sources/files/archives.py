@@ -20,7 +20,7 @@ from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.sources.base.amounts import NamedLine
 from ctxkernel.sources.base.file_reader import Data, Gone, read_opened
 from ctxkernel.sources.files.folder_parts import FolderEntry, tree_line
-from ctxkernel.sources.files.listings import NAME_CHARS, Listing, ListingSource
+from ctxkernel.sources.files.formats import NAME_CHARS, Listing, ListingSource
 
 _MOST = 10_000
 _DIRECTORY_BYTES = 2 << 20

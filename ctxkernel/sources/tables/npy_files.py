@@ -26,8 +26,7 @@ from ctxkernel.sources.base.amounts import NamedLine
 from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Data, Gone, load_bytes, read_at, read_opened, read_regular
 from ctxkernel.sources.base.rendering import Draft, Names, Place
 from ctxkernel.sources.files.archives import zip_members
-from ctxkernel.sources.files.formats import FormatSource
-from ctxkernel.sources.files.listings import NAME_CHARS, Listing, ListingSource, NotListed
+from ctxkernel.sources.files.formats import NAME_CHARS, FormatSource, Listing, ListingSource, NotListed
 from ctxkernel.sources.tables.columns import ColumnHash, cells, imported
 from ctxkernel.sources.tables.numpy_arrays import ArraySource, table_shape
 from ctxkernel.sources.tables.tables import TableFacts, TableSource, TableWindow, clamp_window, table_facts

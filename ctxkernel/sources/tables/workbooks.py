@@ -20,7 +20,7 @@ from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.amounts import Line, NamedLine
 from ctxkernel.sources.base.file_reader import Data, Gone, read_opened
 from ctxkernel.sources.files.archives import zip_members
-from ctxkernel.sources.files.listings import NAME_CHARS, Listing, ListingSource, NotListed
+from ctxkernel.sources.files.formats import NAME_CHARS, Listing, ListingSource, NotListed
 
 _PART_BYTES = 512 << 10
 _ALL_BYTES = 2 << 20
