@@ -459,7 +459,7 @@ def test_all_of_301_columns_are_named_in_a_small_budget_and_told_when_everything
 
 @pytest.mark.parametrize("kind", ["pandas", "polars", "array"])
 def test_every_number_that_is_of_a_sample_carries_a_tilde(monkeypatch, kind):
-    for module in ("pandas_frames", "polars_frames", "numpy_arrays"):
+    for module in ("columns", "numpy_arrays"):
         monkeypatch.setattr(f"ctxkernel.sources.tables.{module}.EXACT_CELLS", 50)
     monkeypatch.setattr("ctxkernel.sources.tables.numpy_arrays._SAMPLE_CELLS", 100)
     data = {"number": np.arange(400.0), "word": ["a", "b"] * 200}

@@ -20,8 +20,7 @@ from ctxkernel.sources.base import file_reader, surveys
 from ctxkernel.sources.base import file_search as searches
 from ctxkernel.sources.base.file_reader import make_text
 from ctxkernel.sources.outlines.logs import LogFacts
-from ctxkernel.sources.outlines.table_facts import SampleFacts
-from ctxkernel.sources.outlines.tabular import read_table
+from ctxkernel.sources.outlines.tabular import SampleFacts, read_table
 from ctxkernel.testing import HeldJobs, Turns
 from ctxkernel.testing.renderings import opened, render, written
 

@@ -155,37 +155,38 @@ def test_a_name_that_nothing_made_is_lost():
 def test_the_time_comes_from_what_was_recorded():
     """The comparison, statements that run again, those of the replay that run, and the bytes of arrays."""
     path = [run(1, "g = iter([1])", made={"g": ""}, seconds=0.5)]
-    plan = make_plan(
+    draft = Plan(
         "s1.1",
-        load=[Load(("x", "y"), 3_000_000_000)],
-        missing=WHY,
-        path=path,
-        then={"g": ""},
-        statements=[PlannedStep("s2", seconds=2.0), PlannedStep("s3", "skip", "marked", seconds=100.0)],
+        load=(Load(("x", "y"), 3_000_000_000),),
+        statements=(PlannedStep("s2", seconds=2.0), PlannedStep("s3", "skip", "marked", seconds=100.0)),
         seconds=4.0,
     )
+    plan = make_plan(draft, missing=WHY, path=path, then={"g": ""})
 
     assert plan.seconds == 4.0 + 0.5 + 2.0 + 2.0
     assert plan.again == ("s1",)
 
 
 def test_a_plan_says_all_that_would_happen():
-    plan = make_plan(
+    draft = Plan(
         "s9.1",
         told="s9",
-        keep=[f"k{n}" for n in range(12)],
-        load=[Load(("x", "view"), 120_000_000)],
-        drop=["late"],
-        missing={"g": "a generator", "sock": "a socket"},
-        path=[run(4, "g = iter([1])", made={"g": ""}), run(5, "sock = socket.create_connection(a)", made={"sock": ""})],
-        then={"g": "", "sock": ""},
-        ambient=["random", "working folder"],
-        files=[Written("out.csv", "s11", 5), Written("out.csv", "s12", 3_400_000)],
-        statements=[
+        keep=tuple(f"k{n}" for n in range(12)),
+        load=(Load(("x", "view"), 120_000_000),),
+        drop=("late",),
+        ambient=("random", "working folder"),
+        files=(Written("out.csv", "s11", 5), Written("out.csv", "s12", 3_400_000)),
+        statements=(
             PlannedStep("s10", seconds=1.5, source="fit(x)\nplot(x)"),
             PlannedStep("s11", "skip", "it is marked so"),
             PlannedStep("s12", "ask", "it writes to a database", expected=True),
-        ],
+        ),
+    )
+    plan = make_plan(
+        draft,
+        missing={"g": "a generator", "sock": "a socket"},
+        path=[run(4, "g = iter([1])", made={"g": ""}), run(5, "sock = socket.create_connection(a)", made={"sock": ""})],
+        then={"g": "", "sock": ""},
     )
 
     assert plan.text().splitlines() == [
@@ -212,7 +213,7 @@ def test_a_plan_of_thousands_of_statements_lists_the_first_ones_and_counts_the_o
     """A plan of 12,000 statements had 577 KB."""
     steps = [PlannedStep(f"s{at}", source="x = 1") for at in range(1, 1001)]
 
-    lines = make_plan("s1.1", statements=steps).text().splitlines()
+    lines = make_plan(Plan("s1.1", statements=tuple(steps))).text().splitlines()
 
     assert lines[-2:] == ["run          s200  x = 1", "             … 800 more; --json has all"]
     assert len(lines) == 1 + 200 + 1
@@ -220,21 +221,24 @@ def test_a_plan_of_thousands_of_statements_lists_the_first_ones_and_counts_the_o
 
 def test_a_plan_shows_no_size_where_none_was_counted():
     """`load 1 name (records), 0 B` was shown for a million records."""
-    assert make_plan("s1.1", load=[Load(("records",))]).text().splitlines()[1:] == ["load         1 name (records)"]
+    plan = make_plan(Plan("s1.1", load=(Load(("records",)),)))
+
+    assert plan.text().splitlines()[1:] == ["load         1 name (records)"]
 
 
 def test_a_plan_says_which_files_come_back_which_go_and_which_stay():
-    plan = make_plan(
+    draft = Plan(
         "s4.1",
         told="s4",
-        files=[Written("log.txt", "s6"), Written("out.csv", "s5", 5)],
-        file_changes=[
+        files=(Written("log.txt", "s6"), Written("out.csv", "s5", 5)),
+        file_changes=(
             FileChange("out.csv", "back", "s4", 3_400_000),
             FileChange("new.csv", "remove", "s6", 20),
             FileChange("big.bin", "stays", "s6", 0, "it has more than 100 bytes"),
             FileChange("data.csv", "back"),
-        ],
+        ),
     )
+    plan = make_plan(draft)
 
     assert plan.text().splitlines()[1:] == [
         "file back    out.csv (as of s4)",
@@ -248,13 +252,13 @@ def test_a_plan_says_which_files_come_back_which_go_and_which_stay():
 
 
 def test_a_return_names_the_files_that_stay_in_one_line():
-    plan = make_plan("s1.1", files=[Written(f"{n}.txt", "s2") for n in range(10)])
+    plan = make_plan(Plan("s1.1", files=tuple(Written(f"{n}.txt", "s2") for n in range(10))))
 
     assert plan.files_that_stay() == (
         "10 files that were written since stay as they are: "
         "0.txt, 1.txt, 2.txt, 3.txt, 4.txt, 5.txt, 6.txt, 7.txt, … 2 more"
     )
-    assert make_plan("s1.1").files_that_stay() == ""
+    assert make_plan(Plan("s1.1")).files_that_stay() == ""
 
 
 def test_a_plan_of_nothing_is_one_line():

@@ -233,7 +233,7 @@ def test_an_array_of_many_gigabytes_is_looked_at_quickly(tmp_path):
 def test_without_numpy_a_file_says_which_package_would_show_more(tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", np.zeros(3))
     np.savez(tmp_path / "a.npz", a=np.zeros(3))
-    monkeypatch.setattr(npy_files, "numpy_module", lambda: None)
+    monkeypatch.setattr(npy_files, "imported", lambda name: None)
 
     assert "numpy, which is not installed; %pip install numpy" in render(tmp_path / "a.npy").text
     assert "numpy, which is not installed; %pip install numpy" in render(tmp_path / "a.npz", 1).text

@@ -557,7 +557,7 @@ NO_PARQUET = [
 
 @pytest.mark.parametrize(("data", "said"), [row[1:] for row in NO_PARQUET], ids=[row[0] for row in NO_PARQUET])
 def test_a_parquet_file_that_cannot_be_read_says_why(tmp_path, monkeypatch, data: bytes, said: str):
-    monkeypatch.setattr(parquet, "_pyarrow", lambda: None)
+    monkeypatch.setattr(parquet, "imported", lambda name: None)
     file = written(tmp_path / "a.parquet", data)
 
     assert said in render(file).text

@@ -28,6 +28,7 @@ from ctxkernel.agent.recorded import RecordedAsk, dump_turns, load_turns, of_ses
 from ctxkernel.cli import FAILED, INTERRUPTED, OK, Failed, Unusable
 from ctxkernel.cli.bench_kernels import BenchKernels, TaskKernel
 from ctxkernel.cli.output import Colour, paint, safe_line, say, show, show_json, terminal_table
+from ctxkernel.cli.read import check_folder
 from ctxkernel.core.errors import BadPolicy, StoreError
 from ctxkernel.core.settings import DEFAULTS, from_text
 from ctxkernel.core.text import format_duration, one_line, suggest
@@ -48,9 +49,8 @@ CELL_SECONDS = 60
 def bench(arguments: argparse.Namespace) -> int:
     """Play tasks and print the results. Raises Unusable, Failed."""
     plan, left_out = _plan(arguments)
-    for option, path in (("--output", arguments.output), ("--record", arguments.record)):
-        if path is not None and not path.resolve().parent.is_dir():
-            raise Unusable(f"{option} {path}: there is no folder {path.parent}; make it first.")
+    check_folder("--output", arguments.output)
+    check_folder("--record", arguments.record)
     environment = _environment(arguments)
     dialect = arguments.dialect or ("tools" if capabilities_for(arguments.model).tools else "script")
     measures = {task.name: task.measures for task in plan}
@@ -218,12 +218,10 @@ class _Player:
                 await kernel.execute(cell)
             reply = await kernel.execute(f"{self._ask()}\n{task.question}")
             words, spent, drift = self._read(kernel.session)
+            if reply.get("status") == "ok":
+                reply = await kernel.execute(check_cell(task, words), silent=True)
             if reply.get("status") != "ok":
                 why = f"{reply.get('ename')}: {reply.get('evalue')}"
-            else:
-                checked = await kernel.execute(check_cell(task, words), silent=True)
-                if checked.get("status") != "ok":
-                    why = f"{checked.get('ename')}: {checked.get('evalue')}"
         except DeadKernelError:
             why = "the kernel died"
         except RuntimeError as fault:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import tempfile
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any, cast
 
 from nbformat.v4 import new_notebook
 
-from ctxkernel.cli.kernel import OwnKernel, kernel_log
+from ctxkernel.cli.kernel import OwnKernel, kernel_log, take_signals
 from ctxkernel.store.log.location import OVERRIDE
 
 
@@ -96,10 +95,7 @@ class BenchKernels:
 
     def _watch(self) -> None:
         """Take signals, again: nbclient removes the handlers of all kernels where one ends."""
-        loop = asyncio.get_running_loop()
-        with contextlib.suppress(NotImplementedError, RuntimeError):  # Windows; not the main thread
-            loop.add_signal_handler(signal.SIGINT, lambda: self.stop(now=self.stopped))
-            loop.add_signal_handler(signal.SIGTERM, lambda: self.stop(now=True))
+        take_signals(lambda: self.stop(now=self.stopped), lambda: self.stop(now=True))
 
     def _start(self) -> asyncio.Task[tuple[TaskKernel, contextlib.AsyncExitStack]]:
         return asyncio.create_task(self._make())

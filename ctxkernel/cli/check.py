@@ -39,7 +39,8 @@ def check(arguments: argparse.Namespace) -> int:
     found = [_checked(line, body, arguments.model, betas) for line, body in _bodies(arguments.file)]
     ok = all(one.report.ok for one in found)
     if arguments.json:
-        show_json({"ok": ok, "requests": [_as_json(one) for one in found]})
+        requests = [{"line": n, "model": name, "known": known, **told.to_json()} for n, name, known, told in found]
+        show_json({"ok": ok, "requests": requests})
     else:
         show("\n".join(line for one in found for line in _as_text(one, several=len(found) > 1)))
     return 0 if ok else 1
@@ -121,10 +122,6 @@ def _not_a_body(path: Path, kind: str) -> Unusable:
     return Unusable(
         f"{path} is a {kind}, not the body of a request: `ctxkernel projection {where}` shows and checks one."
     )
-
-
-def _as_json(one: _Checked) -> dict[str, Any]:
-    return {"line": one.line, "model": one.model, "known": one.known, **one.report.to_json()}
 
 
 def _as_text(one: _Checked, *, several: bool) -> list[str]:

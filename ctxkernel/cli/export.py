@@ -19,7 +19,7 @@ from ctxkernel.cli.kernel import has_statements, keep_off
 from ctxkernel.cli.notebook_files import is_text_form, read_notebook
 from ctxkernel.cli.output import safe_line, say, show, show_json
 from ctxkernel.cli.places import Timeline
-from ctxkernel.cli.read import open_session
+from ctxkernel.cli.read import check_folder, open_session
 from ctxkernel.core.text import format_size, plural
 from ctxkernel.export import ENDINGS, import_notebook, write_notebook, write_page
 from ctxkernel.projection.masker import Masker
@@ -72,8 +72,7 @@ def import_session(arguments: argparse.Namespace) -> int:
     """Carry out `ctxkernel import`."""
     path: Path = arguments.notebook
     notebook = read_notebook(path)
-    if arguments.session is not None and not arguments.session.resolve().parent.is_dir():
-        raise Unusable(f"--session {arguments.session}: there is no folder {arguments.session.parent}; make it first.")
+    check_folder("--session", arguments.session)
     session: Path = (
         arguments.session or newest_session(path, tell=say) or session_path(str(path), os.environ, Path.cwd())
     )

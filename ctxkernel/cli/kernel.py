@@ -19,20 +19,21 @@ import logging
 import os
 import signal
 import tempfile
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import nbformat
 import zmq
+from jupyter_client.asynchronous.client import AsyncKernelClient
+from jupyter_client.channels import AsyncZMQSocketChannel
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_core.utils import ensure_async
 from nbclient import NotebookClient
-from traitlets import default
+from traitlets import Type, default
 
 from ctxkernel.cli import Failed, Interrupted
-from ctxkernel.cli.client import KernelClient
 from ctxkernel.cli.kernelspec import OwnKernelSpecs
 from ctxkernel.cli.output import safe_line
 from ctxkernel.store import lock
@@ -53,6 +54,28 @@ _ABOUT = (
 )
 _WRITTEN = "(lambda ctx: ctx is None or ctx.checkpoints.wait_for_all(1.0))(get_ipython().kernel.ctx)"
 """True if no data of checkpoints are being written, after a second at most."""
+
+
+class _Channel(AsyncZMQSocketChannel):
+    """A channel on which a message can be sent while another coroutine waits for one."""
+
+    def send(self, msg: dict[str, Any]) -> None:
+        """Send a message.
+
+        jupyter_client sends past asyncio, which takes the notice of a message that has arrived meanwhile: whoever waits
+        for it would wait for ever. Here the socket is asked again.
+        """
+        super().send(msg)
+        socket: Any = self.socket
+        socket._schedule_remaining_events()
+
+
+class KernelClient(AsyncKernelClient):
+    """A client that misses no message."""
+
+    shell_channel_class = Type(_Channel)
+    control_channel_class = Type(_Channel)
+    stdin_channel_class = Type(_Channel)
 
 
 class _CellClient(KernelClient):
@@ -174,11 +197,8 @@ class OwnKernel(NotebookClient):
 
     async def async_start_new_kernel(self, **kwargs: Any) -> None:
         """Start the kernel, with own signal handlers: those of nbclient end it at a signal, with a traceback."""
-        loop = asyncio.get_running_loop()
-        with contextlib.suppress(NotImplementedError, RuntimeError):  # Windows; not the main thread
-            # The second time is for a cell that ignores the interrupt.
-            loop.add_signal_handler(signal.SIGINT, lambda: self.stop(now=self.interrupted))
-            loop.add_signal_handler(signal.SIGTERM, lambda: self.stop(now=True))
+        # The second interrupt is for a cell that ignores the first.
+        take_signals(lambda: self.stop(now=self.interrupted), lambda: self.stop(now=True))
         await super().async_start_new_kernel(**kwargs)
 
     def stop(self, *, now: bool) -> None:
@@ -225,6 +245,14 @@ class OwnKernel(NotebookClient):
         """Limit the time of each cell; None is no limit."""
         if seconds is not None:
             await self.ask(f"get_ipython().run_line_magic('ctx', 'timeout {seconds:g}')")
+
+
+def take_signals(interrupt: Callable[[], None], end: Callable[[], None]) -> None:
+    """Call these for Ctrl-C and SIGTERM, as far as the running loop can handle signals."""
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(NotImplementedError, RuntimeError):  # Windows; not the main thread
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+        loop.add_signal_handler(signal.SIGTERM, end)
 
 
 def _take_fault(done: asyncio.Future[Any]) -> None:

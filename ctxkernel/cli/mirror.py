@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxkernel.cli import Failed, Unusable
-from ctxkernel.cli.output import safe_line, say, show, show_json, terminal_table
+from ctxkernel.cli.output import safe_line, say, show, show_json, show_result, terminal_table
 from ctxkernel.cli.read import find_session
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.text import format_date, format_size
@@ -61,10 +61,8 @@ def _push(arguments: argparse.Namespace, files: RemoteFiles) -> int:
     data = data_folder(root_folder(), session_id)
     done = push_session(session, data, files, notebook=notebook, force=arguments.force)
     value = {"session": session_id, "at": files.url, "sent": done.sent, "bytes": done.head.bytes, "end": done.end}
-    if arguments.json:
-        show_json(value)
-    else:
-        show(f"{safe_line(files.url)} has {session_id} up to {done.end}: {format_size(done.sent)} sent")
+    told = f"{safe_line(files.url)} has {session_id} up to {done.end}: {format_size(done.sent)} sent"
+    show_result(value, lambda: told, as_json=arguments.json)
     return 0
 
 
@@ -174,10 +172,8 @@ def _row(head: MirrorHead) -> dict[str, Any]:
 def _drop(arguments: argparse.Namespace, files: RemoteFiles) -> int:
     head = _chosen(arguments, files)
     files.remove(head.folder)
-    if arguments.json:
-        show_json({"session": head.session, "removed": head.bytes})
-    else:
-        show(f"{safe_line(files.url)}: removed {head.session}, {format_size(head.bytes)}")
+    told = f"{safe_line(files.url)}: removed {head.session}, {format_size(head.bytes)}"
+    show_result({"session": head.session, "removed": head.bytes}, lambda: told, as_json=arguments.json)
     return 0
 
 

@@ -22,14 +22,13 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-import nbformat
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import from_dict
 from nbformat.v4 import new_code_cell, new_notebook
 
 from ctxkernel.cli import INTERRUPTED, Failed, Unusable
 from ctxkernel.cli.kernel import RESUME, OwnKernel, keep_off, kernel_log, resumed_at
-from ctxkernel.cli.notebook_files import read_notebook
+from ctxkernel.cli.notebook_files import read_notebook, write_notebook
 from ctxkernel.cli.output import safe_block, safe_line, say, show, show_json
 from ctxkernel.cli.places import Timeline
 from ctxkernel.cli.read import find_session
@@ -108,7 +107,7 @@ def _rerun_affected(arguments: argparse.Namespace) -> int:
         _tell(done, arguments, session_id)
     if arguments.dry_run:
         return done.status
-    told = json.loads(done.text) if done.text.strip() else {}
+    told = done.parsed()
     if arguments.inplace and "executions" in told:
         _write_outputs(notebook, path, session, told, done.widgets)
     if not as_json and told:
@@ -146,10 +145,7 @@ def _write_outputs(notebook: Any, path: Path, session: Path, told: dict[str, Any
             if state := widgets.get(widget, {}).get("state"):
                 state["outputs"] = [*state.get("outputs", ()), *captured]
     _write_widgets(notebook, widgets)
-    try:
-        nbformat.write(notebook, path)
-    except OSError as fault:
-        raise Failed(f"{path} could not be written: {fault.strerror}.") from fault
+    write_notebook(notebook, path)
 
 
 def _write_widgets(notebook: Any, widgets: dict[str, Any]) -> None:
@@ -202,6 +198,13 @@ class CommandResult:
     head: str | None = None
     widgets: dict[str, Any] = field(default_factory=dict[str, Any])
     """Widget → its state in a notebook, for the widgets that cells made."""
+
+    def parsed(self) -> dict[str, Any]:
+        """Return the text as JSON; empty for none. Raises Failed."""
+        try:
+            return json.loads(self.text) if self.text.strip() else {}
+        except ValueError as fault:
+            raise Failed(f"the kernel answered something else than JSON: {safe_line(self.text)[:200]}") from fault
 
 
 class _Watched(OwnKernel):
@@ -290,10 +293,7 @@ def _copied(session: Path) -> Generator[Path]:
 
 def _tell(done: CommandResult, arguments: argparse.Namespace, session: str) -> None:
     if arguments.json and (done.text or not done.message):
-        try:
-            done.told = json.loads(done.text) if done.text.strip() else {}
-        except ValueError as fault:
-            raise Failed(f"the kernel answered something else than JSON: {safe_line(done.text)[:200]}") from fault
+        done.told = done.parsed()
         show_json({"session": session, "head": done.head, **done.told})
     elif done.text:
         show(safe_block(done.text.rstrip("\n")))

@@ -15,7 +15,7 @@ from typing import Any
 import nbformat
 from nbformat.warnings import MissingIDFieldWarning
 
-from ctxkernel.cli import Unusable
+from ctxkernel.cli import Failed, Unusable
 from ctxkernel.cli.output import safe_line
 from ctxkernel.cli.read import check_notebook
 from ctxkernel.store.notebook_file import read_notebook_json
@@ -49,6 +49,14 @@ def read_notebook(path: Path) -> nbformat.NotebookNode:
     if (language or "python").lower() not in ("python", "python3", "ipython"):
         raise Unusable(f"{path} is a {safe_line(language)} notebook; the ctxkernel runs Python.")
     return notebook
+
+
+def write_notebook(notebook: nbformat.NotebookNode, path: Path) -> None:
+    """Write a notebook. Raises Failed."""
+    try:
+        nbformat.write(notebook, path)
+    except OSError as fault:
+        raise Failed(f"{path} could not be written: {fault.strerror}.") from fault
 
 
 def _read(path: Path) -> nbformat.NotebookNode:

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import IO, Any, Literal
 
 from ctxkernel.core.text import align, clip, one_line, show_hidden, strip_ansi, width_of
@@ -42,6 +42,14 @@ def show_json(value: Any) -> None:
     except ValueError:
         text = json.dumps(json.loads(json.dumps(value), parse_constant=str), indent=2)
     print(text)
+
+
+def show_result(value: Any, text: Callable[[], str], *, as_json: bool) -> None:
+    """Write a result to standard output: `value` as JSON, else the text."""
+    if as_json:
+        show_json(value)
+    else:
+        show(text())
 
 
 def has_colour(stream: IO[str] | None = None) -> bool:

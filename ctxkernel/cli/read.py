@@ -13,7 +13,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ctxkernel.cli import Failed, Unusable
-from ctxkernel.cli.output import Colour, paint, safe_line, say, show, show_json, status_colour, terminal_table
+from ctxkernel.cli.output import (
+    Colour,
+    paint,
+    safe_line,
+    say,
+    show,
+    show_json,
+    show_result,
+    status_colour,
+    terminal_table,
+)
 from ctxkernel.core.text import plural
 from ctxkernel.core.timeline import StatementLog
 from ctxkernel.core.timeline_table import RIGHT, STATUS, JsonObject, timeline_table
@@ -31,6 +41,12 @@ def check_notebook(path: Path) -> None:
         raise Unusable(f"{path}: there is no such notebook.")
     if not path.is_file():
         raise Unusable(f"{path} is not a notebook; give an .ipynb file.")
+
+
+def check_folder(option: str, path: Path | None) -> None:
+    """Raise Unusable if the folder of a file to write, which an option names, does not exist."""
+    if path is not None and not path.resolve().parent.is_dir():
+        raise Unusable(f"{option} {path}: there is no folder {path.parent}; make it first.")
 
 
 def find_session(notebook: Path, session: Path | None) -> Path:
@@ -105,10 +121,7 @@ def projection(arguments: argparse.Namespace) -> int:
         raise Unusable(f"--statement {statement}: give a statement's number, as `10` or `s10`.")
     with open_session(arguments.notebook, arguments.session) as reader:
         value = reader.projection(statement)
-    if arguments.json:
-        show_json(value)
-    else:
-        show(projection_table(value))
+    show_result(value, lambda: projection_table(value), as_json=arguments.json)
     return 0
 
 

@@ -26,10 +26,10 @@ from ctxkernel.agent.trust_review import trusted_subjects
 from ctxkernel.cli import INTERRUPTED, Failed, Unusable
 from ctxkernel.cli.continuation import MAY_FAIL, CodeCell, continuation
 from ctxkernel.cli.kernel import RESUME, OwnKernel, has_statements, keep_off, kernel_log, last_line, resumed_at
-from ctxkernel.cli.notebook_files import is_text_form, read_notebook
-from ctxkernel.cli.output import has_colour, paint, safe_block, safe_line, say, show, show_json, status_colour
+from ctxkernel.cli.notebook_files import is_text_form, read_notebook, write_notebook
+from ctxkernel.cli.output import has_colour, paint, safe_block, safe_line, say, show_result, status_colour
 from ctxkernel.cli.parameters import inject_parameters
-from ctxkernel.cli.read import timeline_text
+from ctxkernel.cli.read import check_folder, timeline_text
 from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.text import clip, format_duration, plural, strip_ansi
 from ctxkernel.core.timeline_table import gist
@@ -234,18 +234,13 @@ def run(arguments: argparse.Namespace) -> int:
     target: Path | None = path if arguments.inplace else arguments.output
     if target is not None and is_text_form(target):
         raise Unusable(f"{target} holds no outputs, as a text file; --output FILE.ipynb writes a notebook with them.")
-    if target is not None and not target.resolve().parent.is_dir():
-        raise Unusable(f"--output {target}: there is no folder {target.parent}; make it first.")
-    if arguments.session is not None and not arguments.session.resolve().parent.is_dir():
-        raise Unusable(f"--session {arguments.session}: there is no folder {arguments.session.parent}; make it first.")
+    check_folder("--output", target)
+    check_folder("--session", arguments.session)
     with kernel_log() as log:
         outcome = asyncio.run(_execute(notebook, path, arguments, log))
         complaint = last_line(log)
     if target is not None:
-        try:
-            nbformat.write(notebook, target)
-        except OSError as fault:
-            raise Failed(f"{target} could not be written: {fault.strerror}.") from fault
+        write_notebook(notebook, target)
     if arguments.allow_errors and outcome.failed:
         say(f"{plural(len(outcome.failed), 'cells')} failed: {', '.join(map(str, outcome.failed[:20]))}")
     if outcome.message:
@@ -255,8 +250,5 @@ def run(arguments: argparse.Namespace) -> int:
         raise Failed(f"the kernel wrote no session, so there is no timeline to show. {_why_none(path) or complaint}")
     with SessionReader(Path(session)) as reader, reader.snapshot():
         value, log = reader.timeline(), reader.log(details=False)
-    if arguments.json:
-        show_json(value)
-    else:
-        show(timeline_text(value, reader.path, {}, log))
+    show_result(value, lambda: timeline_text(value, reader.path, {}, log), as_json=arguments.json)
     return outcome.status

@@ -6,13 +6,12 @@ Rule: a kernel of this interpreter restores the session's state and executes the
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 from ctxkernel.cli import INTERRUPTED, Failed, Interrupted, Unusable
 from ctxkernel.cli.navigation import carry_out
-from ctxkernel.cli.output import safe_block, safe_line, say, show, show_json
+from ctxkernel.cli.output import safe_block, say, show, show_result
 from ctxkernel.cli.places import Timeline
 from ctxkernel.cli.read import find_session
 from ctxkernel.core.errors import BadCommand
@@ -44,14 +43,8 @@ def sweep(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         show(safe_block(done.text.strip()))
         return 0
-    try:
-        told: dict[str, Any] = json.loads(done.text)
-    except ValueError as fault:
-        raise Failed(f"the kernel answered something else than JSON: {safe_line(done.text)[:200]}") from fault
-    if as_json:
-        show_json(told)
-    else:
-        show(_text(told))
+    told = done.parsed()
+    show_result(told, lambda: _text(told), as_json=as_json)
     failed = [row for row in told.get("rows", ()) if row["status"] != "ok"]
     if failed and not as_json:
         say(f"ctxkernel sweep: {len(failed)} of {len(told['rows'])} combinations did not end well")

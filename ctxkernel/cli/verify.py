@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ctxkernel.cli.output import has_colour, paint, safe_line, show, show_json
+from ctxkernel.cli.output import has_colour, paint, safe_line, show_result
 from ctxkernel.cli.read import find_session
 from ctxkernel.core.errors import StoreError
 from ctxkernel.state.checkpoints import units
@@ -26,10 +26,7 @@ def verify(arguments: argparse.Namespace) -> int:
     """Carry out `ctxkernel verify`; status 1 if there is damage."""
     path = find_session(arguments.notebook, arguments.session)
     report, data = _report(path)
-    if arguments.json:
-        show_json(_as_json(report, data))
-    else:
-        show(_as_text(report, data))
+    show_result(_as_json(report, data), lambda: _as_text(report, data), as_json=arguments.json)
     return 0 if report.sound else 1
 
 

@@ -70,7 +70,7 @@ class DependencyGraph:
             # A variable that no execution of the path made is of before the session.
             node.reads[name] = self._now.setdefault(name, Version("@start", ""))
         for name, text in run.files.items():
-            self._see_file(FILE + name, text, "")
+            self._see_file(FILE + name, text)
             node.reads[FILE + name] = self._now[FILE + name]
         if old is not None:
             self._forget(old)
@@ -155,9 +155,9 @@ class DependencyGraph:
 
     def see_file(self, name: str, version: str) -> None:
         """Note that a file has this version now, which no statement of the path has written."""
-        self._settle(self._see_file(FILE + name, version, ""))
+        self._settle(self._see_file(FILE + name, version))
 
-    def _see_file(self, name: str, version: str, cell: str) -> set[str]:
+    def _see_file(self, name: str, version: str) -> set[str]:
         now = self._now.get(name)
         if now is not None and now.text == version:
             return set()
@@ -165,7 +165,7 @@ class DependencyGraph:
             return self._learn_content(name, now, version)
         # Which cell removed a file is not seen.
         told = "is gone" if version == GONE else "was changed outside of the notebook"
-        return self._move(name, Version(version, cell), Change("", told), after=None)
+        return self._move(name, Version(version, ""), Change("", told), after=None)
 
     def _learn_content(self, name: str, now: Version, version: str) -> set[str]:
         """Take the content of a file that a statement wrote; return the cells that read this content before."""

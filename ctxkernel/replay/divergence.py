@@ -36,11 +36,11 @@ def compare(
     Only names that one of the two added, changed or deleted are compared.
     """
     settings = settings or DivergenceSettings()
-    work = _RunComparison(old, new, old_state, new_state, details or Details(), settings)
+    work = _RunComparison(old, new, details or Details(), settings)
     return Comparison(
         execution_id=new.execution_id,
         against=old.execution_id,
-        divergences=tuple(work.all()),
+        divergences=tuple(work.all(old_state, new_state)),
         expected=settings.expected,
         time_ms=(old.cost.time_ms, new.cost.time_ms),
     )
@@ -49,21 +49,7 @@ def compare(
 class _RunComparison(OutputComparison):
     """All differences between two executions."""
 
-    def __init__(
-        self,
-        old: Execution,
-        new: Execution,
-        old_state: Mapping[str, str],
-        new_state: Mapping[str, str],
-        details: Details,
-        settings: DivergenceSettings,
-    ) -> None:
-        super().__init__(old, new, details, settings)
-        self._old_state, self._new_state = old_state, new_state
-        self._pending = details.pending
-        self._equal, self._difference, self._file = details.equal, details.difference, details.file
-
-    def all(self) -> Iterable[Divergence]:
+    def all(self, old_state: Mapping[str, str], new_state: Mapping[str, str]) -> Iterable[Divergence]:
         """Yield in the order that helps a reader: files read, errors, outputs, files written, state, time."""
         read_files = list(self._read_files()) if self.old.status != "imported" else []
         self.causes.read_files = bool(read_files)
@@ -74,7 +60,7 @@ class _RunComparison(OutputComparison):
         if self.old.status == "imported":  # of its variables, files and time nothing is known
             return
         yield from self._written_files()
-        yield from self._state()
+        yield from self._state(old_state, new_state)
         yield from self._timing()
 
     def _read_files(self) -> Iterable[Divergence]:
@@ -136,17 +122,17 @@ class _RunComparison(OutputComparison):
                 yield divergence("artifact", one.name, told, cause)
             elif old.size != new.size or (old.hash and new.hash and old.hash != new.hash):
                 cause = cause or ("clock" if _DATED.search(new.name) else "")
-                detail = self._file(new.name) if self._file is not None else None
+                detail = self.details.file(new.name) if self.details.file is not None else None
                 known = detail is not None and bool(detail.differs)
                 summary = detail.summary if detail is not None and known else f"content differs: {_sizes(old, new)}"
                 found = divergence("artifact", new.name, summary, cause, old.hash, new.hash)
                 yield replace(found, detail=detail)
 
-    def _state(self) -> Iterable[Divergence]:
+    def _state(self, old_state: Mapping[str, str], new_state: Mapping[str, str]) -> Iterable[Divergence]:
         one, two = self.old.changes, self.new.changes
         told = {*one.added, *one.changed, *one.deleted, *two.added, *two.changed, *two.deleted}
-        for name in sorted(told.union(self._pending)):
-            before, after = self._old_state.get(name), self._new_state.get(name)
+        for name in sorted(told.union(self.details.pending)):
+            before, after = old_state.get(name), new_state.get(name)
             first = one.added.get(name) or one.changed.get(name)
             second = two.added.get(name) or two.changed.get(name)
             was = _is_there(name, before, one.deleted, first, name in two.added)
@@ -167,7 +153,7 @@ class _RunComparison(OutputComparison):
         second: TypeInfo | ChangeInfo | None,
     ) -> Iterable[Divergence]:
         told = equal_content(before, after)
-        equal = told or (self._equal(name) if self._equal is not None else None)
+        equal = told or (self.details.equal(name) if self.details.equal is not None else None)
         if equal:
             return
         texts = _description(first), _description(second)
@@ -186,7 +172,7 @@ class _RunComparison(OutputComparison):
             summary = f"{first.type} → {second.type}"
         else:
             summary = f"{one_line(texts[0], 60)} → {one_line(texts[1], 60)}"
-        detail = self._difference(name) if self._difference is not None else None
+        detail = self.details.difference(name) if self.details.difference is not None else None
         if detail is not None and detail.differs and detail.counts:  # else the values are short, or not compared
             summary = detail.summary
         found = divergence("state", name, summary, self.cause(name, texts), *texts)

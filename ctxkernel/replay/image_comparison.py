@@ -9,6 +9,7 @@ import base64
 import binascii
 import io
 import re
+from functools import reduce
 
 from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.image_headers import pixels
@@ -56,11 +57,7 @@ def compare_images(old: str, new: str, *, step: int = 8) -> PixelDifference | No
         difference = ImageChops.difference(first, second)
     except (OSError, ValueError, SyntaxError, binascii.Error, Image.DecompressionBombError):
         return None
-    bands = difference.split()
-    worst = bands[0]
-    for band in bands[1:]:
-        worst = ImageChops.lighter(worst, band)
-    counts = worst.histogram()
+    counts = reduce(ImageChops.lighter, difference.split()).histogram()
     total, near = sum(counts), sum(counts[: step + 1])
     squares = sum(count * value * value for value, count in enumerate(counts[: step + 1]))
     return PixelDifference(

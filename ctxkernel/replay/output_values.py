@@ -6,6 +6,7 @@ import base64
 import binascii
 import io
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any
 
 from ctxkernel.core.image_headers import pixels
@@ -76,10 +77,7 @@ def side_by_side(old: str, new: str) -> Iterable[ValuePicture]:
         yield ValuePicture("after", "image/png", _encoded(second))
         if first.size != second.size:
             return
-        bands = ImageChops.difference(first, second).split()
-        worst = bands[0]
-        for band in bands[1:]:
-            worst = ImageChops.lighter(worst, band)
+        worst = reduce(ImageChops.lighter, ImageChops.difference(first, second).split())
         mask = worst.point([255 if value > _STEP else 0 for value in range(256)])
         pale = Image.blend(second.convert("L").convert("RGB"), Image.new("RGB", second.size, (255, 255, 255)), 0.7)
         pale.paste(_RED, mask=mask)

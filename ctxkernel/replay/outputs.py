@@ -62,8 +62,7 @@ class OutputComparison:
     """Two executions of one statement, `new` being the re-run, and their rich outputs compared."""
 
     def __init__(self, old: Execution, new: Execution, details: Details, settings: DivergenceSettings) -> None:
-        self.old, self.new = old, new
-        self.settings = settings
+        self.old, self.new, self.details, self.settings = old, new, details, settings
         self.tolerance = settings.tolerance
         self.causes = CauseFinder(details)
         self.cause = self.causes.cause

@@ -210,52 +210,26 @@ def _step_line(step: PlannedStep) -> str:
 
 
 def make_plan(
-    target: str | None,
+    draft: Plan,
     *,
-    told: str = "",
-    keep: Collection[str] = (),
-    load: Sequence[Load] = (),
-    drop: Collection[str] = (),
-    connect: Mapping[str, str] | None = None,
     missing: Mapping[str, str] | None = None,
     path: Sequence[PastRun] = (),
     then: Mapping[str, str] | None = None,
     functions: Mapping[str, str] | None = None,
-    ambient: Collection[str] = (),
-    files: Sequence[Written] = (),
-    file_changes: Sequence[FileChange] = (),
-    statements: Sequence[PlannedStep] = (),
-    seconds: float = 0.0,
 ) -> Plan:
-    """Return the plan of a return to `target`.
+    """Return the plan of a return, from what is kept, loaded and dropped, and the time that finding this took.
 
     `missing` are names of the state that no checkpoint holds, with the reason; `path` are the executions that led to
-    it, oldest first; `then` maps each name of the state to its fingerprint. Files are named in their order. `seconds`
-    is the time that finding the differences takes.
+    it, oldest first; `then` maps each name of the state to its fingerprint. Files are named in their order.
     """
     rerun, lost = remake(missing or {}, path, then or {}, functions=functions)
+    changed = {change.name for change in draft.file_changes}
+    files = {file.name: file for file in draft.files if file.name not in changed}
+    plan = replace(draft, rerun=rerun, lost=lost, files=tuple(files.values()))
     costs = {run.statement_id: run.seconds for run in path}
-    plan = Plan(
-        target=target,
-        told=told,
-        keep=tuple(keep),
-        load=tuple(load),
-        drop=tuple(drop),
-        connect=dict(connect or {}),
-        rerun=rerun,
-        lost=lost,
-        ambient=tuple(ambient),
-        files=_newest([one for one in files if one.name not in {change.name for change in file_changes}]),
-        file_changes=tuple(file_changes),
-        statements=tuple(statements),
-    )
-    seconds += sum(costs.get(one, 0.0) for one in plan.again)
-    seconds += sum(step.seconds for step in statements if step.action == "run")
+    seconds = plan.seconds + sum(costs.get(one, 0.0) for one in plan.again)
+    seconds += sum(step.seconds for step in plan.statements if step.action == "run")
     return replace(plan, seconds=seconds + plan.nbytes / READ_SPEED)
-
-
-def _newest(files: Sequence[Written]) -> tuple[Written, ...]:
-    return tuple({file.name: file for file in files}.values())
 
 
 # -- making again what no checkpoint holds ---------------------------------------------------------

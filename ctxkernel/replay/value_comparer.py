@@ -182,16 +182,8 @@ class ValueComparer:
     def _inserted(self, name: str, kind: str, old: Sequence[Any], new: Sequence[Any]) -> ValueDifference:
         """Compare sequences of plain items of which some came or went."""
         before, after = ([f"{type(one).__name__} {brief(one, 200)}" for one in each] for each in (old, new))
-        hunks = changes(before, after)
-        added, removed = sum(d - c for _, _, c, d in hunks), sum(b - a for a, b, _, _ in hunks)
-        told = [f"+{added:,}" if added else "", f"−{removed:,}" if removed else ""]
-        before, after = ([line.partition(" ")[2] for line in each] for each in (before, after))
-        return ValueDifference(
-            name,
-            f"{kind} {_count(old, new, 'items')}: {' '.join(filter(None, told))} items",
-            counts={"items_added": added, "items_removed": removed},
-            diff=_bounded(unified(before, after)),
-        )
+        shown = [[line.partition(" ")[2] for line in each] for each in (before, after)]
+        return _list_difference(name, kind, "items", before, after, unified(shown[0], shown[1]))
 
     def _sets(self, name: str, old: Any, new: Any) -> ValueDifference:
         if not all(_is_key(one) for one in (*old, *new)):
@@ -355,14 +347,21 @@ def _renamed(found: ValueDifference, kind: str, notes: Sequence[str] = ()) -> Va
 
 def _line_difference(name: str, kind: str, old: str, new: str) -> ValueDifference:
     before, after = old.split("\n"), new.split("\n")
-    hunks = changes(before, after)
+    return _list_difference(name, kind, "lines", before, after, unified(before, after))
+
+
+def _list_difference(
+    name: str, kind: str, noun: str, old: Sequence[str], new: Sequence[str], diff: Sequence[str]
+) -> ValueDifference:
+    """Return how two lists of texts differ that are called `noun`: how many came and went, and their diff."""
+    hunks = changes(old, new)
     added, removed = sum(d - c for _, _, c, d in hunks), sum(b - a for a, b, _, _ in hunks)
     told = [f"+{added:,}" if added else "", f"−{removed:,}" if removed else ""]
     return ValueDifference(
         name,
-        f"{kind} {_count(before, after, 'lines')}: {' '.join(filter(None, told))} lines",
-        counts={"lines_added": added, "lines_removed": removed},
-        diff=_bounded(unified(before, after)),
+        f"{kind} {_count(old, new, noun)}: {' '.join(filter(None, told))} {noun}",
+        counts={f"{noun}_added": added, f"{noun}_removed": removed},
+        diff=_bounded(diff),
     )
 
 

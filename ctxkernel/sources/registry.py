@@ -139,10 +139,6 @@ def open_named(target: object, namespace: Mapping[str, object], settings: Settin
     return source
 
 
-def _is_source(target: Any) -> bool:
-    return is_a(target, BaseSource)
-
-
 def _is_path(target: Any) -> bool:
     return is_a(target, str) or defines(target, "__fspath__")
 
@@ -250,10 +246,6 @@ def _not_there(given: str, path: str) -> str:
     )
 
 
-def _is_open_file(target: Any) -> bool:
-    return is_a(target, _IO_BASE, _TEMPORARY_FILE)
-
-
 def _open_file(target: Any, settings: Settings, name: str | None) -> Source:
     if is_a(target, io.StringIO):
         return _late("objects.objects", "StringSource")(target, name or "StringIO")
@@ -294,10 +286,6 @@ def _open_code(target: Any, settings: Settings, name: str | None) -> Source:
     return _late("objects.objects", "CodeSource")(target, name or own.removeprefix("__main__."))
 
 
-def _open_remote(target: Any, settings: Settings, name: str | None) -> Source:
-    return _open_code(target._function, settings, name)
-
-
 def _made_by(module: str, name: str) -> Factory:
     """Return a factory for a source whose label is the user's name, else the name of the type."""
     make = _late(module, name)
@@ -326,11 +314,11 @@ def _is_results(target: Any) -> bool:
 
 
 _BUILT_IN: list[tuple[Predicate, Factory]] = [
-    (_is_source, lambda target, settings, name: target),
+    (lambda target: is_a(target, BaseSource), lambda target, settings, name: target),
     (_late("objects.own_renderings", "is_shown_by_itself"), _made_by("objects.own_renderings", "OwnSource")),
     (_is_text, lambda target, settings, name: _late("objects.strings", "StringValueSource")(target, name or "text")),
     (_is_path, _open_path),
-    (_is_open_file, _open_file),
+    (lambda target: is_a(target, _IO_BASE, _TEMPORARY_FILE), _open_file),
     (_of("pandas", "DataFrame", "Series", "Index", "Categorical"), _made_by("tables.pandas_frames", "FrameSource")),
     (_of("pandas.core.groupby", "DataFrameGroupBy", "SeriesGroupBy"), _made_by("libraries.group_bys", "GroupBySource")),
     (_of("numpy", "ndarray"), _made_by("tables.numpy_arrays", "ArraySource")),
@@ -355,7 +343,10 @@ _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_of("ray", "ObjectRef"), _made_by("libraries.plans", "RaySource")),
     (_of("ray.data", "Dataset"), _made_by("libraries.plans", "RaySource")),
     (_of("ray.actor", "ActorHandle"), _made_by("libraries.plans", "ActorSource")),
-    (_of("ray.remote_function", "RemoteFunction"), _open_remote),
+    (
+        _of("ray.remote_function", "RemoteFunction"),
+        lambda target, settings, name: _open_code(target._function, settings, name),
+    ),
     (lambda target: bool(_late("objects.objects", "source_file")(target)), _open_module),
     (_late("objects.objects", "has_source"), _open_code),
     (lambda target: is_a(target, BaseException), _made_by("objects.exceptions", "ErrorSource")),

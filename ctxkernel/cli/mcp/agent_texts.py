@@ -44,7 +44,6 @@ class AgentCellResult:
     """`waits`, `approved`, `edited`, `rejected`, `stale`, `full`, `off`; empty where nothing is known."""
     name: str = ""
     reason: str = ""
-    execution: str = ""
 
 
 class Log:
@@ -86,8 +85,7 @@ class Log:
             if mark == "cell" and isinstance(value, dict):
                 found = {key: str(one) for key, one in cast("dict[str, Any]", value).items() if isinstance(one, str)}
                 if call in (subject.removeprefix("agent "), found.get("name")):
-                    fields = ("state", "name", "reason", "execution")
-                    return AgentCellResult(*(found.get(field, "") for field in fields))
+                    return AgentCellResult(*(found.get(field, "") for field in ("state", "name", "reason")))
         return AgentCellResult("")
 
     def execution_of_call(self, call: str) -> Execution | None:

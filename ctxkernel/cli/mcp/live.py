@@ -23,8 +23,7 @@ from typing import IO, Any
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_core.paths import jupyter_runtime_dir
 
-from ctxkernel.cli.client import KernelClient
-from ctxkernel.cli.kernel import RESUME, STARTUP_SECONDS, OwnKernelManager, last_line
+from ctxkernel.cli.kernel import RESUME, STARTUP_SECONDS, KernelClient, OwnKernelManager, last_line
 from ctxkernel.cli.output import safe_line
 from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import CtxError
@@ -32,7 +31,7 @@ from ctxkernel.store.log.location import HINT
 
 _ALIVE_SECONDS = 3.0
 _ABOUT = (
-    "(lambda ctx: __import__('json').dumps({'session': str(ctx.store.path or ''), 'mode': ctx.settings.mode, "
+    "(lambda ctx: __import__('json').dumps({'session': str(ctx.store.path or ''), "
     "'attended': ctx.panel.attended}))(get_ipython().kernel.ctx)"
 )
 
@@ -46,7 +45,6 @@ class About:
     """A kernel's description of itself."""
 
     session: Path | None
-    mode: str
     attended: bool
     """Whether a front end shows its panel."""
 
@@ -226,7 +224,7 @@ class LiveKernel:
         if self._about is None or anew:
             found = await self.value(_ABOUT, seconds)
             path = str(found["session"])
-            self._about = About(Path(path) if path else None, str(found["mode"]), bool(found["attended"]))
+            self._about = About(Path(path) if path else None, bool(found["attended"]))
         return self._about
 
 

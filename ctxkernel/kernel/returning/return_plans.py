@@ -77,7 +77,7 @@ class Planner:
 
     def plan(self, job: ReturnJob) -> Plan:
         """Return the plan of a job. Reads only."""
-        from ctxkernel.replay.plan import Load, make_plan
+        from ctxkernel.replay.plan import Load, Plan, make_plan
 
         difference = job.difference
         log = job.log if job.log is not None else self._session.loop.log
@@ -97,23 +97,22 @@ class Planner:
         if missing:
             functions = details(self._session.namespace, "\n".join(missing), "", {}).functions
         ambient = [name for name in self.ambient_of(difference) if name != "files"]
-        plan = make_plan(
+        draft = Plan(
             job.target.execution_id,
             told=job.target.told,
             keep=_variables([name for name in difference.keep if name not in referring]),
-            load=load,
+            load=tuple(load),
             drop=_variables(difference.drop),
             connect={one.places[0]: one.told for one in difference.connect.values()},
-            missing=missing,
-            path=self._runs(path) if missing else (),
-            then={name: prints.get(name, "") for name in difference.target},
-            functions=functions,
             ambient=(*self._handles(difference), *ambient),
-            files=files,
-            file_changes=changes,
-            statements=[self._step(statement, execution) for statement, execution in job.statements],
+            files=tuple(files),
+            file_changes=tuple(changes),
+            statements=tuple(self._step(statement, execution) for statement, execution in job.statements),
             seconds=difference.seconds,
         )
+        then = {name: prints.get(name, "") for name in difference.target}
+        runs = self._runs(path) if missing else ()
+        plan = make_plan(draft, missing=missing, path=runs, then=then, functions=functions)
         as_now = {name: why for name, why in self._as_now(difference).items() if name_of(name) not in plan.rerun}
         unchanged = set(map(name_of, as_now)) - set(map(name_of, (*difference.lost, *difference.gaps)))
         lost = {name: why for name, why in plan.lost.items() if name not in unchanged}

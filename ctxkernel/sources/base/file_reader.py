@@ -15,7 +15,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import xxhash
 
@@ -190,6 +190,16 @@ def read_regular(path: str, read: Callable[[int, os.stat_result], T]) -> T | Gon
         return Gone(reason_of(fault))
     finally:
         os.close(descriptor)
+
+
+def read_opened(path: str, read: Callable[[BinaryIO, int], T]) -> T | Gone:
+    """Return what `read(file, size)` gives for a regular file, or why it cannot be read; see `read_regular`."""
+
+    def opened(descriptor: int, found: os.stat_result) -> T:
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return read(file, found.st_size)
+
+    return read_regular(path, opened)
 
 
 def line_parts(data: bytes, nbytes: int) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.jobs import IsCancelled, Publish
 from ctxkernel.core.text import plural
 from ctxkernel.sources.base.file_reader import Gone, read_at, read_regular
-from ctxkernel.sources.base.large_files import proof_of, shown_line
+from ctxkernel.sources.base.large_files import begins_same, proof_of, shown_line
 from ctxkernel.sources.base.positions import Pattern, chars_for, literal_of
 from ctxkernel.sources.base.surveys import PART_BYTES, Rest
 
@@ -26,9 +26,9 @@ KEPT = 10_000
 """Of so many first matches, and last ones, the places are known."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Search:
-    """The lines that match a pattern, by where they begin."""
+    """The lines that match a pattern, by where they begin. Only `further` changes one, which it has just made."""
 
     pattern: re.Pattern[str]
     offset: int = 0
@@ -42,6 +42,11 @@ class Search:
     """Empty as long as `first` has all of them."""
     open_end: int = -1
     """The offset of a line that has no end yet, if it matches."""
+    _chars: int = field(init=False)
+    _literal: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._chars, self._literal = chars_for(self.pattern), literal_of(self.pattern)
 
     @property
     def notice(self) -> str:
@@ -51,8 +56,7 @@ class Search:
 
     def holds(self, descriptor: int, found: os.stat_result) -> bool:
         """Return whether the file still begins with what was searched."""
-        same = self.inode == found.st_ino and self.offset <= found.st_size
-        return same and (not self.offset or self.proof == proof_of(descriptor, self.offset))
+        return begins_same(descriptor, found, self.inode, self.offset, self.proof)
 
     def place(self, number: int) -> int | None:
         """Return where a match begins: the first is 1, the last -1; None where it is not there, or not known."""
@@ -74,74 +78,54 @@ class Search:
 
     def further(self, descriptor: int, inode: int, number: int, most: int) -> Search:
         """Return a search of about `most` bytes more, or up to match `number`."""
-        look = _Look(self)
-        end, whole, open_end = look.offset + most, False, -1
-        while look.offset < end and not whole and not (0 < number <= look.count):
+        look = replace(self, inode=inode, first=self.first[:], last=self.last[:], open_end=-1, whole=False)
+        end = look.offset + most
+        while look.offset < end and not look.whole and not (0 < number <= look.count):
             data = read_at(descriptor, look.offset, PART_BYTES)
-            whole = len(data) < PART_BYTES
+            look.whole = len(data) < PART_BYTES
             cut = data.rfind(b"\n") + 1
             if cut:
-                look.take(data[:cut])
-            elif not whole:
-                whole = look.skip(descriptor, data)
-            if whole and look.matches(rest := data[cut:]) and rest:
-                open_end = look.offset
-        return replace(
-            self,
-            offset=look.offset,
-            inode=inode,
-            proof=proof_of(descriptor, look.offset),
-            whole=whole,
-            count=look.count,
-            first=look.first,
-            last=look.last,
-            open_end=open_end,
-        )
+                look._take(data[:cut])
+            elif not look.whole:
+                look._skip(descriptor, data)
+            if look.whole and look._matches(rest := data[cut:]) and rest:
+                look.open_end = look.offset
+        look.proof = proof_of(descriptor, look.offset)
+        return look
 
-
-class _Look:
-    """A search that goes on."""
-
-    def __init__(self, before: Search) -> None:
-        self.offset, self.count = before.offset, before.count
-        self.first, self.last = array("Q", before.first), array("Q", before.last)
-        self._search, self._chars = before.pattern.search, chars_for(before.pattern)
-        self._literal = literal_of(before.pattern)
-
-    def matches(self, line: bytes) -> bool:
+    def _matches(self, line: bytes) -> bool:
         """Return whether a line without its end matches."""
-        return self._search(shown_line(line), 0, self._chars) is not None
+        return self.pattern.search(shown_line(line), 0, self._chars) is not None
 
-    def take(self, data: bytes) -> None:
+    def _take(self, data: bytes) -> None:
         """Search whole lines."""
         if self._literal:
             at = data.find(self._literal)
             while at >= 0:
                 start, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
-                if self.matches(data[start:end]):
+                if self._matches(data[start:end]):
                     self._found(self.offset + start)
                 at = data.find(self._literal, end)
         else:
             start = 0
             for line in data[:-1].split(b"\n"):
-                if self.matches(line):
+                if self._matches(line):
                     self._found(self.offset + start)
                 start += len(line) + 1
         self.offset += len(data)
 
-    def skip(self, descriptor: int, data: bytes) -> bool:
-        """Search the beginning of a line that is longer than a part, go to the next; return whether there is none."""
-        begin, at = self.offset, self.offset + len(data)
-        if self.matches(data):
-            self._found(begin)
+    def _skip(self, descriptor: int, data: bytes) -> None:
+        """Search the beginning of a line that is longer than a part, and go to the next, if there is one."""
+        if self._matches(data):
+            self._found(self.offset)
+        at = self.offset + len(data)
         while part := read_at(descriptor, at, PART_BYTES):
             end = part.find(b"\n")
             if end >= 0:
                 self.offset = at + end + 1
-                return False
+                return
             at += len(part)
-        self.offset = at
-        return True
+        self.offset, self.whole = at, True
 
     def _found(self, offset: int) -> None:
         self.count += 1

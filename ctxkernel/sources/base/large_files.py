@@ -51,8 +51,7 @@ class LineIndex:
 
     def holds(self, descriptor: int, found: os.stat_result) -> bool:
         """Return whether the file still begins with what was scanned."""
-        same = self.inode == found.st_ino and self.scanned <= found.st_size
-        return same and self.proof == proof_of(descriptor, self.scanned)
+        return begins_same(descriptor, found, self.inode, self.scanned, self.proof)
 
     def further(self, descriptor: int, inode: int, *, line: int | None = None, offset: int, most: int) -> LineIndex:
         """Return an index up to line `line`, or up to byte `offset`; or, where that is further, up to byte `most`."""
@@ -80,6 +79,12 @@ def proof_of(descriptor: int, scanned: int) -> str:
     start = max(0, scanned - _PROOF_BYTES)
     state.update(read_at(descriptor, start, scanned - start))
     return state.hexdigest()
+
+
+def begins_same(descriptor: int, found: os.stat_result, inode: int, scanned: int, proof: str) -> bool:
+    """Return whether a file is the one that was scanned, and its first `scanned` bytes are known by this proof."""
+    same = inode == found.st_ino and scanned <= found.st_size
+    return same and (not scanned or proof == proof_of(descriptor, scanned))
 
 
 WINDOW_BYTES = 4 << 20

@@ -191,10 +191,6 @@ class _State:
         """Return the form of a line."""
         return self.forms.get(at, _ABSENT)
 
-    def shows(self, at: int) -> bool:
-        """Return whether any of a line is shown."""
-        return at in self.forms or (self.part is not None and self.part[0] == at)
-
     def set(self, at: int, form: int) -> None:
         """Show a line in another form."""
         if form == _ABSENT:

@@ -20,10 +20,15 @@ def spread(count: int, most: int) -> Sequence[int]:
 
 
 def part_of(part: int, whole: int, about: str) -> str:
-    """Return a count; of a sample a share, never 0 % of what is there, nor 100 % of what is not all."""
+    """Return a count; of a sample a share."""
     if not about:
         return f"{part:,}"
-    return f"{about}100 %" if part >= whole else f"{about}{min(max(100 * part / whole, 0.1), 99.9):.1f} %"
+    return f"{about}{share_of(part, whole)}"
+
+
+def share_of(part: int, whole: int) -> str:
+    """Return a percentage, never 0 % of what is there, nor 100 % of what is not all."""
+    return "100 %" if part >= whole else f"{min(max(100 * part / whole, 0.1), 99.9):.1f} %"
 
 
 def counted(part: int, whole: int, what: str, about: str) -> str:

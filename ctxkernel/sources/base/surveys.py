@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self
 from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.jobs import IsCancelled, Publish
 from ctxkernel.sources.base.file_reader import Gone, read_at, read_regular
-from ctxkernel.sources.base.large_files import CHUNK, EMPTY, LineIndex, proof_of
+from ctxkernel.sources.base.large_files import CHUNK, EMPTY, LineIndex, begins_same, proof_of
 
 PART_BYTES = 1 << 20
 LONGEST_LINE = 16 << 20
@@ -61,8 +61,7 @@ class Survey:
 
     def holds(self, descriptor: int, found: os.stat_result) -> bool:
         """Return whether the file still begins with what was read."""
-        same = self.inode == found.st_ino and self.offset <= found.st_size
-        return same and (not self.offset or self.proof == proof_of(descriptor, self.offset))
+        return begins_same(descriptor, found, self.inode, self.offset, self.proof)
 
     def further(self, descriptor: int, inode: int, most: int) -> Survey:
         """Return a survey of about `most` bytes more; a last line without an end is left for later."""

@@ -18,9 +18,9 @@ from urllib.parse import quote
 
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.sources.base.amounts import NamedLine
-from ctxkernel.sources.base.file_reader import Data, Gone, read_regular
+from ctxkernel.sources.base.file_reader import Data, Gone, read_opened
 from ctxkernel.sources.files.folder_parts import FolderEntry, tree_line
-from ctxkernel.sources.files.listings import NAME_CHARS, Listing, ListingSource
+from ctxkernel.sources.files.formats import NAME_CHARS, Listing, ListingSource
 
 _MOST = 10_000
 _DIRECTORY_BYTES = 2 << 20
@@ -37,19 +37,17 @@ class ArchiveSource(ListingSource):
 
     def listed(self, loaded: Data) -> Listing | Gone | str:
         """Return the members with their sizes."""
-
-        def read(descriptor: int, found: os.stat_result) -> Listing:
-            with os.fdopen(descriptor, "rb", closefd=False) as file:
-                is_zip = not self.path.lower().endswith(".tar")
-                members, exact = _of_zip(file) if is_zip else _of_tar(file)
-            tree = list(_tree(members))
-            total = format_size(sum(size for _, size in members))
-            counts = plural(len(members), "members") if exact else f"{len(members):,}+ members"
-            head = f"{'ZIP' if is_zip else 'tar'} archive · {counts}, {total}{'' if exact else ' or more'} unpacked"
-            lines, names = [*map(tree_line, tree)], [one.name for one in tree]
-            return Listing(head, lines, names, "entries", exact, loaded.size, loaded.fingerprint)
-
-        return read_regular(self.path, read)
+        is_zip = not self.path.lower().endswith(".tar")
+        found = read_opened(self.path, lambda file, _: _of_zip(file) if is_zip else _of_tar(file))
+        if isinstance(found, Gone):
+            return found
+        members, exact = found
+        tree = list(_tree(members))
+        total = format_size(sum(size for _, size in members))
+        counts = plural(len(members), "members") if exact else f"{len(members):,}+ members"
+        head = f"{'ZIP' if is_zip else 'tar'} archive · {counts}, {total}{'' if exact else ' or more'} unpacked"
+        lines, names = [*map(tree_line, tree)], [one.name for one in tree]
+        return Listing(head, lines, names, "entries", exact, loaded.size, loaded.fingerprint)
 
 
 def _tree(members: Iterable[tuple[str, int]]) -> Iterator[FolderEntry]:

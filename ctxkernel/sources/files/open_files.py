@@ -25,7 +25,7 @@ import xxhash
 from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.core.reflection import attributes, is_a
 from ctxkernel.core.text import format_size
-from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Binary, Gone, Text, read_regular, reason_of, text_of
+from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Binary, Gone, Text, read_opened, reason_of, text_of
 from ctxkernel.sources.files.files import FileSource
 
 Opener = Callable[[BinaryIO], Any]
@@ -53,11 +53,7 @@ class CompressedSource(FileSource):
         self._name = stem if suffix.lower() in SUFFIXES else self.path
 
     def _load(self) -> Gone | Binary | Text:
-        def read(descriptor: int, found: os.stat_result) -> Binary | Text:
-            with os.fdopen(descriptor, "rb", closefd=False) as file:
-                return _decompressed(file, self._opener, self._name, found.st_size)
-
-        return read_regular(self.path, read)
+        return read_opened(self.path, lambda file, size: _decompressed(file, self._opener, self._name, size))
 
 
 class HeldSource(FileSource):

@@ -80,7 +80,8 @@ class PackageSource(MappedSource, FileSource):
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the package as it is now."""
         if request.lod == 0 and place.offset is None:
-            return replace(super().draft(request, place, budget), basis=self._basis())
+            known = self.code.known
+            return replace(super().draft(request, place, budget), basis=TreeBasis(known.fingerprint(), known))
         tree = self.code.tree()
         basis = TreeBasis(tree.fingerprint(), tree)
         if not tree.symbols and tree.whole:
@@ -96,9 +97,6 @@ class PackageSource(MappedSource, FileSource):
             draft = self.code.structure(self._head(tree), place, budget)
             draft = as_now(draft) if request.lod == 3 else draft
         return replace(draft, fingerprint=basis.fingerprint, basis=basis, notes=tuple(tree.remarks()))
-
-    def _basis(self) -> TreeBasis:
-        return TreeBasis(self.code.known.fingerprint(), self.code.known)
 
     def _head(self, tree: CodeTree) -> list[str]:
         about = tree.codes.get("__init__.py")

@@ -10,8 +10,7 @@ from ctxkernel.sources.files.text_documents import Document, TextFacts
 from ctxkernel.sources.outlines.json_facts import JsonFacts
 from ctxkernel.sources.outlines.json_records import RecordFacts
 from ctxkernel.sources.outlines.logs import LogFacts
-from ctxkernel.sources.outlines.table_facts import SampleFacts
-from ctxkernel.sources.outlines.tabular import SCAN_CELLS, cells_of, read_table, whole_records
+from ctxkernel.sources.outlines.tabular import SCAN_CELLS, SampleFacts, cells_of, read_table, whole_records
 
 _HEAD_BYTES = 512 << 10
 _OTHER_BYTES = 256 << 10

@@ -33,7 +33,6 @@ _NEARBY_TOKENS = 64
 _NEARBY_LINES, _NEARBY_HEAD = 40, 24
 """So many lines are added at most, below a line of about so many tokens."""
 _LONG_LINE = 2000
-_RECORDS = ("table", "json", "jsonlines", "log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +267,12 @@ def make_basis(document: Document, window: Window | None, tail: tuple[int, str] 
             break
         kept.append(line)
     return TextBasis(text.fingerprint, text.size, None, tuple(kept), window.line if window else 0, tail)
+
+
+def with_basis(draft: Draft, document: Document) -> Draft:
+    """Return a draft with the fingerprint of a text that is held whole, and what a later diff of it needs."""
+    basis = make_basis(document, whole_window(document.text, Place()))
+    return replace(draft, fingerprint=document.text.fingerprint, basis=basis)
 
 
 def render_text(

@@ -28,7 +28,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import xxhash
 
@@ -266,6 +266,7 @@ def _own_folder() -> str:
     return _folder
 
 
+T = TypeVar("T")
 _AGAIN = "h.refresh() tries again"
 OpenCopy = Callable[[str, str], FileSource]
 
@@ -304,21 +305,15 @@ class UriSource(BaseSource):
 
     def find(self, pos: str) -> Place | None:
         """Return where a symbol, a heading or a pattern is in what was fetched last."""
-        with self._lock:
-            state = self._known()
-            return None if state.path is None else self._copy_at(state.path, self.label).find(pos)
+        return self._asked_of_copy(self._known, lambda copy: copy.find(pos), None)
 
     def further(self, place: str, tokens: int, lod: int = 0) -> str | None:
         """Return the position that is `tokens` after `place`, in what was fetched last. Never raises."""
-        with self._lock:
-            path = self._remote.state.path
-            return None if path is None else self._copy_at(path, self.label).further(place, tokens, lod)
+        return self._asked_of_copy(lambda: self._remote.state, lambda copy: copy.further(place, tokens, lod), None)
 
     def end(self, count: int | None, request: RenderRequest) -> Place:
         """Return the place of the last lines of what was fetched last. Raises BadPolicy."""
-        with self._lock:
-            path = self._known().path
-            return Place() if path is None else self._copy_at(path, self.label).end(count, request)
+        return self._asked_of_copy(self._known, lambda copy: copy.end(count, request), Place())
 
     def preparation(self) -> Preparation | None:
         """Return what the local copy needs from the background."""
@@ -333,9 +328,13 @@ class UriSource(BaseSource):
 
     def names(self) -> Names:
         """Return what positions are called in what was fetched last."""
+        return self._asked_of_copy(lambda: self._remote.state, lambda copy: copy.names(), Names())
+
+    def _asked_of_copy(self, state: Callable[[], UriState], ask: Callable[[FileSource], T], otherwise: T) -> T:
+        """Return what the local copy answers, `otherwise` where there is none."""
         with self._lock:
-            path = self._remote.state.path
-            return Names() if path is None else self._copy_at(path, self.label).names()
+            path = state().path
+            return otherwise if path is None else ask(self._copy_at(path, self.label))
 
     def _known(self) -> UriState:
         """Return what was fetched last; fetch where nothing ever was."""

@@ -156,10 +156,6 @@ def _node_attributes(found: _Graph) -> list[str]:
     return _attributes((owned[at] for at in chosen), "~" if len(chosen) < len(owned) else "")
 
 
-def _edge_attributes(found: _Graph) -> list[str]:
-    return _attributes(found.edge_data(), found.mark)
-
-
 def _edges(found: _Graph) -> Iterator[str]:
     """Yield a line a node: its attributes, and what it leads to."""
     arrow = "→" if found.directed else "—"
@@ -206,7 +202,7 @@ class GraphSource(AdaptedSource):
             Fact("components", _components, brief=True),
             Fact("loose", _loose, brief=True),
             Fact("node attributes", _node_attributes, brief=True),
-            Fact("edge attributes", _edge_attributes, brief=True),
+            Fact("edge attributes", lambda found: _attributes(found.edge_data(), found.mark), brief=True),
             Fact("graph attributes", lambda found: brief(found.about, 200) if found.about else None),
         ),
         value=_edges,

@@ -25,7 +25,13 @@ from ctxkernel.sources.base.rendering import short_type, titled
 from ctxkernel.sources.objects.facts import FactsSource, within
 
 
-class LazyFrameSource(FactsSource):
+class _Lazy(FactsSource):
+    def stamp(self) -> str:
+        """Return the identity: it never changes."""
+        return f"{id(self.target):x}"
+
+
+class LazyFrameSource(_Lazy):
     """A view of a LazyFrame. 0: its plan; 1: its columns and types; 2: counts; 3: what changed in plan and columns."""
 
     kind = "plan"
@@ -33,10 +39,6 @@ class LazyFrameSource(FactsSource):
     def headline(self) -> str:
         """Return label and type."""
         return f"{titled(self.label, self.target)} (polars) · a plan, not computed"
-
-    def stamp(self) -> str:
-        """Return the identity: a plan never changes."""
-        return f"{id(self.target):x}"
 
     def covers(self, stamp: str) -> bool:
         """Return False: the files of the scan may not have answered."""
@@ -70,12 +72,6 @@ _PLUMBING = frozenset(
 )
 # Expressions whose number of partitions follows from their operands alone.
 _COUNTED = frozenset({"FromPandas", "FromArray", "FromDelayed", "FromMap", "FromGraph"})
-
-
-class _Lazy(FactsSource):
-    def stamp(self) -> str:
-        """Return the identity: it never changes."""
-        return f"{id(self.target):x}"
 
 
 class DaskFrameSource(_Lazy):

@@ -68,10 +68,6 @@ class _Checkpoint:
                 self.rest.append((name, item))
 
 
-def _head(found: _Checkpoint) -> str:
-    return f"{plural(len(found.tensors), 'tensors')}, {found.count:,} elements, {format_size(found.bytes)}"
-
-
 def _values(found: _Checkpoint) -> Iterator[str]:
     yield from (f"{name} = {brief(value, 160)}" for name, value in found.rest[:_LISTED])
     how: dict[str, Any] = {"limit": _HASHED, "ranged": False} if found.bytes > _LARGE else {}
@@ -124,7 +120,9 @@ class CheckpointSource(AdaptedSource):
 
     kind = "checkpoint"
     adapter = Adapter(
-        head=_head,
+        head=lambda found: (
+            f"{plural(len(found.tensors), 'tensors')}, {found.count:,} elements, {format_size(found.bytes)}"
+        ),
         facts=(
             Fact("also", _others, brief=True),
             Fact("types", lambda found: _counted(found.kinds), brief=True),

@@ -24,12 +24,11 @@ from ctxkernel.core.text import format_shape, one_line
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.amounts import bounded, is_cut
 from ctxkernel.sources.base.file_reader import content_hash
-from ctxkernel.sources.base.large_files import whole_window
 from ctxkernel.sources.base.positions import key_of, pattern_of
 from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit_lines, less, titled
 from ctxkernel.sources.base.thumbnails import NO_ROOM, encoded, scaled, side_within
 from ctxkernel.sources.files.text_documents import lines_document
-from ctxkernel.sources.files.text_levels import TextBasis, make_basis, render_document
+from ctxkernel.sources.files.text_levels import TextBasis, render_document, with_basis
 from ctxkernel.sources.tables.columns import STAMP_BYTES, cells, hash_column, modules
 
 MOST_LINES = 2_000
@@ -92,11 +91,28 @@ def within(ask: Callable[[], list[str]]) -> list[str]:
     return found[0] if found else [f"[not known: no answer in {ASKED_SECONDS:g} s]"]
 
 
-class FactsSource(TargetSource):
+class LinesSource(TargetSource):
+    """The frame of a view of an object whose `parts` are lines about what they begin with."""
+
+    names_are = "keys"
+    """The word for what a line is about."""
+
+    def names(self) -> Names:
+        """Return what the lines are about."""
+        lines = enumerate(self.parts())
+        return Names(self.names_are, [(name, Place(at)) for at, line in lines if (name := key_of(line))])
+
+    def find(self, pos: str) -> Place | None:
+        """Return the line that is about a name, or that a pattern is in."""
+        return super().find(pos) if pattern_of(pos) is None else lines_document(self.label, self.parts()).find(pos)
+
+
+class FactsSource(LinesSource):
     """A view of an object by its facts. A subclass has `value`, `structure` and `summary`."""
 
     unit = "lines"
     """The kind that each line of levels 1 and 2 belongs to, in the plural; a line of no kind is a `Line`."""
+    names_are = "names"
 
     def headline(self) -> str:
         """Return the first line of every level."""
@@ -131,16 +147,6 @@ class FactsSource(TargetSource):
         """Return the lines of the value."""
         return bounded(self.value(), MOST_LINES)
 
-    def names(self) -> Names:
-        """Return what the lines of the value are about."""
-        return Names("names", [(name, Place(at)) for at, line in enumerate(self.parts()) if (name := key_of(line))])
-
-    def find(self, pos: str) -> Place | None:
-        """Return the line of the value that is about a name, or that a pattern is in."""
-        if pattern_of(pos) is None:
-            return super().find(pos)
-        return lines_document(self.label, self.parts()).find(pos)
-
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the object as it is now."""
         head = self.headline()
@@ -156,8 +162,7 @@ class FactsSource(TargetSource):
             draft = render_document(lines_document(head, value), request, place, budget)
         else:
             draft = fit_lines([head], structure if request.lod == 1 else self.summary(), budget, self.unit)
-        basis = make_basis(document, whole_window(document.text, Place()))
-        return replace(draft, fingerprint=fingerprint, basis=basis)
+        return with_basis(draft, document)
 
 
 _SEEN = "picture: "

@@ -205,10 +205,6 @@ class FieldFacts:
         told = [part.replace(" ", f" {about}", 1) for part in told]
         return [*facts[: -len(self._values(about)) or None], *told]
 
-    def line(self, name: str, among: int, about: str = "") -> str:
-        """Return the field in one line."""
-        return f"{name}: {', '.join(self.facts(among, about))}"
-
 
 def key_name(key: Any) -> str:
     """Return a key as one line."""

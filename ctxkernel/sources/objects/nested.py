@@ -13,19 +13,18 @@ from collections.abc import Iterator
 from itertools import accumulate, islice
 from typing import Any
 
-from ctxkernel.core.dataclasses import dataclass, replace
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.reflection import CONTAINERS, SEQUENCES, Classes, class_of
 from ctxkernel.core.text import plural
 from ctxkernel.sources.base.amounts import NamedLine, is_cut
 from ctxkernel.sources.base.file_reader import content_hash
-from ctxkernel.sources.base.large_files import whole_window
-from ctxkernel.sources.base.positions import pattern_of
 from ctxkernel.sources.base.random_samples import spread
-from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit_lines, titled
+from ctxkernel.sources.base.rendering import Draft, Names, Place, fit_lines, titled
 from ctxkernel.sources.files.text_documents import lines_document
-from ctxkernel.sources.files.text_levels import make_basis, render_document
+from ctxkernel.sources.files.text_levels import render_document, with_basis
+from ctxkernel.sources.objects.facts import LinesSource
 from ctxkernel.sources.objects.fields import FieldFacts, first, key_name
 from ctxkernel.sources.objects.records import is_keyed
 
@@ -166,7 +165,7 @@ def _spread_over(lists: list[Any], chosen: Any) -> list[Any]:
     return found
 
 
-class NestedSource(TargetSource):
+class NestedSource(LinesSource):
     """A view of nested dicts and lists."""
 
     kind = "nested"
@@ -204,13 +203,7 @@ class NestedSource(TargetSource):
         document = lines_document(head, lines, fingerprint, partial=is_cut(lines))
         if request.lod in (0, 3):
             return render_document(document, request, place, budget)
-        made = _fields_draft(head, self.target, budget, full=request.lod == 1)
-        basis = make_basis(document, whole_window(document.text, Place()))
-        return replace(made, fingerprint=fingerprint, basis=basis)
-
-    def find(self, pos: str) -> Place | None:
-        """Return the line of a key or of a pattern."""
-        return super().find(pos) if pattern_of(pos) is None else lines_document(self.label, self.parts()).find(pos)
+        return with_basis(_fields_draft(head, self.target, budget, full=request.lod == 1), document)
 
 
 def _fields_draft(headline: str, target: Any, budget: int, *, full: bool) -> Draft:

@@ -17,7 +17,6 @@ import textwrap
 import types
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import islice, repeat
 from typing import Any
 
@@ -43,12 +42,12 @@ from ctxkernel.core.reflection import (
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.amounts import LAST, Line, NamedLine, is_cut, more_lines
 from ctxkernel.sources.base.file_reader import Text, content_hash, text_in_memory
-from ctxkernel.sources.base.large_files import Window, whole_window
-from ctxkernel.sources.base.positions import key_of, pattern_of
-from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit_lines, parse_place, titled
+from ctxkernel.sources.base.large_files import Window
+from ctxkernel.sources.base.rendering import Draft, Place, TargetSource, fit_lines, parse_place, titled
 from ctxkernel.sources.files.files import TextSource
 from ctxkernel.sources.files.text_documents import lines_document
-from ctxkernel.sources.files.text_levels import make_basis, render_document, render_text
+from ctxkernel.sources.files.text_levels import render_document, render_text, with_basis
+from ctxkernel.sources.objects.facts import LinesSource
 
 _MOST_LINES = 2_000
 _LINE_CHARS = 200
@@ -101,7 +100,7 @@ class StringSource(TargetSource, TextSource):
         return text_in_memory(self.target.getvalue())
 
 
-class ObjectSource(TargetSource):
+class ObjectSource(LinesSource):
     """Any other object. 0: its value, an item a line; 1: attributes and items by type; 2: names; 3: a diff."""
 
     def __init__(self, target: Any, label: str) -> None:
@@ -138,8 +137,7 @@ class ObjectSource(TargetSource):
             draft = fit_lines([document.label], list(structure_lines(self.target)), budget, what)
         else:
             draft = fit_lines([document.label], list(summary_lines(self.target)), budget, "points")
-        basis = make_basis(document, whole_window(document.text, Place()))
-        return replace(draft, fingerprint=fingerprint, basis=basis)
+        return with_basis(draft, document)
 
     def _window(self, place: Place, budget: int) -> Window:
         """Return the lines of the value from `place` on, at most as many as could be within a budget."""
@@ -169,14 +167,6 @@ class ObjectSource(TargetSource):
         at = parse_place(place)
         known = at is not None and at.line < _MOST_LINES // 2
         return super().further(place, tokens, lod) if known or line_count(self.target) <= _MOST_LINES else None
-
-    def names(self) -> Names:
-        """Return keys and attributes."""
-        return Names("keys", [(name, Place(at)) for at, line in enumerate(self.parts()) if (name := key_of(line))])
-
-    def find(self, pos: str) -> Place | None:
-        """Return the line of a key, an attribute, or a pattern."""
-        return super().find(pos) if pattern_of(pos) is None else lines_document(self.label, self.parts()).find(pos)
 
 
 def plain_parts(target: Any) -> list[Any] | None:

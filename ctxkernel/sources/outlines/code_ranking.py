@@ -14,7 +14,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
-from ctxkernel.core.dataclasses import dataclass, field, replace
+from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.sources.outlines.code_files import PYTHON, CodeFile, Import, Symbol
 
 PUBLIC, PRIVATE, ASIDE = range(3)
@@ -65,12 +65,8 @@ SymbolKey = tuple[str, str]
 """A file and the name of a top-level symbol in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """The use of each symbol and each file of a tree."""
-
-    symbols: Mapping[SymbolKey, float] = field(default_factory=dict[SymbolKey, float])
-    files: Mapping[str, float] = field(default_factory=dict[str, float])
+Weights = Mapping[SymbolKey, float]
+"""The use of each symbol of a tree."""
 
 
 def weigh(files: Mapping[str, CodeFile], root: str = "") -> Weights:
@@ -83,7 +79,7 @@ def weigh(files: Mapping[str, CodeFile], root: str = "") -> Weights:
         share = ranks[path] / (sum(used.values()) + _FEW)
         for key, weight in used.items():
             scores[key] += share * weight
-    return Weights(dict(scores), ranks)
+    return dict(scores)
 
 
 def in_order(
@@ -109,7 +105,7 @@ def in_order(
             key = (path, symbol.name)
             own = f"{module}.{symbol.name}" if module is not None else f"{path}: {symbol.name}"
             name = called.get(key, own)
-            score = (weights.symbols.get(key, 0.0) + _LEAST) * _KINDS[symbol.kind] * (_EXPORT if key in called else 1.0)
+            score = (weights.get(key, 0.0) + _LEAST) * _KINDS[symbol.kind] * (_EXPORT if key in called else 1.0)
             helper = not _HELPERS.isdisjoint(_PARTS.split(path)) or _FAULT.fullmatch(symbol.name) is not None
             score = score * (_HELPER if helper else 1.0) + (_ENTRY if key in begins else 0.0)
             shown = key in called or key in begins or (symbol.public and not _hidden(path))

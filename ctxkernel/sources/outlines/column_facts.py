@@ -84,6 +84,22 @@ class Span:
         return (self.low[1], self.high[1]) if self.low and self.high else ("", "")
 
 
+@dataclass(slots=True)
+class DateSpan(Span):
+    """The first and the last of some dates, as long as all texts are dates."""
+
+    is_dated: bool = True
+    """Whether they are."""
+
+    def take_texts(self, texts: Collection[str]) -> None:
+        """Count some texts."""
+        some = [*set(texts)] if self.is_dated else []
+        dates = dates_of(some)
+        self.is_dated = self.is_dated and dates is not None
+        if dates:
+            self.take(dates, some)
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """Facts about one column, as an outline shows them."""
@@ -112,9 +128,7 @@ class ColumnFacts:
     sample: list[float] = field(default_factory=list[float])
     step: int = 1
     """About one in so many numbers is in the sample."""
-    is_dated: bool = True
-    """Whether all are dates."""
-    dates: Span = field(default_factory=Span)
+    dates: DateSpan = field(default_factory=DateSpan)
     counts: Counter[str] = field(default_factory=Counter[str])
     many: bool = False
     """Whether there are more different values than `counts` has."""
@@ -122,8 +136,8 @@ class ColumnFacts:
 
     def copy(self) -> ColumnFacts:
         """Return facts that can take more cells without a change of these."""
-        spans = {"numbers": replace(self.numbers), "dates": replace(self.dates)}
-        return replace(self, sample=list(self.sample), counts=Counter(self.counts), **spans)
+        sample, counts = list(self.sample), Counter(self.counts)
+        return replace(self, numbers=replace(self.numbers), dates=replace(self.dates), sample=sample, counts=counts)
 
     def take(self, cells: Sequence[str]) -> None:
         """Count some cells."""
@@ -139,12 +153,7 @@ class ColumnFacts:
             self.numeric = False
         elif numbers:
             self._take_numbers(numbers, there)
-        if self.is_dated and there:
-            some = [*set(there)]
-            dates = dates_of(some)
-            self.is_dated = dates is not None
-            if dates:
-                self.dates.take(dates, some)
+        self.dates.take_texts(there)
         if not self.many:
             self.counts.update(there)
             self.many = len(self.counts) > self.most
@@ -182,7 +191,7 @@ class ColumnFacts:
         top = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))[:3]
         common = frequent([(repr(one_line(value, 30))[1:-1], often) for value, often in top], self.there, about)
         distinct = f"{self.most:,}+ distinct" if self.many else f"{len(self.counts):,} distinct"
-        if self.is_dated:
+        if self.dates.is_dated:
             first, last = self.dates.ends()
             dtype = "datetime" if len(first) > 10 else "date"
             return Column(name, dtype, self.nulls, f", {first} … {last}", f"{distinct}, {about}{first} … {last}")

@@ -17,8 +17,8 @@ from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.reflection import class_of
 from ctxkernel.core.text import one_line, plural, span_of
 from ctxkernel.sources.base.amounts import Line, NamedLine, indented, more_lines
-from ctxkernel.sources.base.random_samples import part_of
-from ctxkernel.sources.outlines.column_facts import Span, dates_of
+from ctxkernel.sources.base.random_samples import part_of, share_of
+from ctxkernel.sources.outlines.column_facts import DateSpan, Span
 
 _DEPTH = 3
 _KEYS = 40
@@ -149,9 +149,7 @@ class JsonField:
     kinds: Counter[str] = field(default_factory=Counter[str])
     numbers: Span = field(default_factory=Span)
     texts: Counter[str] = field(default_factory=Counter[str])
-    is_dated: bool = True
-    """Whether all texts are dates."""
-    dates: Span = field(default_factory=Span)
+    dates: DateSpan = field(default_factory=DateSpan)
     lengths: tuple[int, int] = (1 << 60, -1)
     items: Counter[str] = field(default_factory=Counter[str])
 
@@ -189,12 +187,7 @@ class JsonField:
 
     def _take_texts(self, texts: list[str]) -> None:
         self.kinds["text"] += len(texts)
-        if self.is_dated:
-            some = [*set(texts)]
-            dates = dates_of(some)
-            self.is_dated = dates is not None
-            if dates:
-                self.dates.take(dates, some)
+        self.dates.take_texts(texts)
         if len(self.texts) < _DISTINCT:
             self.texts.update(text if len(text) <= _WHOLE_TEXT else _shortened(text) for text in texts)
 
@@ -217,8 +210,8 @@ class JsonField:
         """Return types, share of nulls, where it is missing, range; `about` stands before what is of a sample."""
         nulls, missing = self.kinds["null"], records - self.kinds.total()
         parts = [self.types()]
-        parts += [f"null in {about}{_share(nulls, records)}"] if nulls and parts != ["null"] else []
-        parts += [f"missing in {about}{_share(missing, records)}"] if missing > 0 else []
+        parts += [f"null in {about}{share_of(nulls, records)}"] if nulls and parts != ["null"] else []
+        parts += [f"missing in {about}{share_of(missing, records)}"] if missing > 0 else []
         low, high = self.numbers.ends()
         if low:
             parts.append(about + " … ".join(one_line(text, 40) for text in dict.fromkeys((low, high))))
@@ -231,7 +224,7 @@ class JsonField:
         return ", ".join(parts)
 
     def _texts(self, about: str) -> str:
-        if self.is_dated:
+        if self.dates.is_dated:
             return f"{about}{' … '.join(self.dates.ends())}"
         top = sorted(self.texts.items(), key=lambda row: (-row[1], row[0]))[:3]
         if self.kinds["text"] > self.texts.total():  # how often each is there was not counted any more
@@ -255,11 +248,6 @@ def _kind(value: Any) -> str:
     if isinstance(value, _Number):
         return "int" if _FLOATS.isdisjoint(value) else "float"
     return _FIELD_KINDS[type(value)]
-
-
-def _share(part: int, whole: int) -> str:
-    """Return a share as a percentage; one that is not nothing is never 0 %, nor one that is not all 100 %."""
-    return "100 %" if part >= whole else f"{min(max(100 * part / whole, 0.1), 99.9):.1f} %"
 
 
 def _quoted(text: str, limit: int = 30) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice, takewhile
 
@@ -31,8 +31,7 @@ from ctxkernel.sources.outlines.python_outline import python_outline
 from ctxkernel.sources.outlines.sentences import first_sentence
 from ctxkernel.sources.outlines.settings_files import keys_of_yaml, sections_of
 from ctxkernel.sources.outlines.syntax import definition_at, syntax_outline
-from ctxkernel.sources.outlines.table_facts import SampleFacts
-from ctxkernel.sources.outlines.tabular import TableText, read_table
+from ctxkernel.sources.outlines.tabular import SampleFacts, TableText, read_table
 
 _SCAN_LINES = 50_000
 _PART_CHARS = 1 << 20
@@ -172,9 +171,9 @@ def fields_outline(text: Text) -> Outline:
     return record_outline(text) or replace(prose_outline(text), head=["not a JSON value a line as far as it was read"])
 
 
-def keys_outline(entries_of: Callable[[Text], list[OutlineEntry]], text: Text) -> Outline:
+def keys_outline(entries_of: Callable[[Text], Iterator[OutlineEntry]], text: Text) -> Outline:
     """Return the sections and keys of a settings file; of one without any how its paragraphs begin."""
-    entries = entries_of(text)
+    entries = list(entries_of(text))
     return Outline([], entries, "keys") if entries else prose_outline(text)
 
 

@@ -79,10 +79,10 @@ def sentences_of(lines: Iterable[tuple[int, str]]) -> list[Sentence]:
     ]
 
 
-def first_sentence(lines: Sequence[str] | str, most: int = SENTENCE_CHARS) -> str:
-    """Return the first sentence of a paragraph, at most `most` characters of it."""
+def first_sentence(lines: Sequence[str] | str) -> str:
+    """Return the first sentence of a paragraph, at most `SENTENCE_CHARS` characters of it."""
     found = sentences_of(enumerate([lines] if isinstance(lines, str) else lines))
-    return one_line(found[0].text, most) if found else ""
+    return one_line(found[0].text, SENTENCE_CHARS) if found else ""
 
 
 def _is_parted(word: str) -> bool:

@@ -21,12 +21,8 @@ _TEXTS = ('"""', "'''")
 _LINE_CHARS = 100
 
 
-def sections_of(text: Text) -> list[OutlineEntry]:
-    """Return the sections of TOML or INI, and their keys."""
-    return list(_sections(text))
-
-
-def _sections(text: Text) -> Iterator[OutlineEntry]:
+def sections_of(text: Text) -> Iterator[OutlineEntry]:
+    """Yield the sections of TOML or INI, and their keys."""
     section, until = "", ""
     for at, line in enumerate(text.lines):
         if until:
@@ -39,12 +35,8 @@ def _sections(text: Text) -> Iterator[OutlineEntry]:
             yield OutlineEntry(at, int(bool(section)), truncate(line.strip(), _LINE_CHARS), name=found[1].strip("\"'"))
 
 
-def keys_of_yaml(text: Text) -> list[OutlineEntry]:
-    """Return the keys of YAML."""
-    return list(_yaml(text))
-
-
-def _yaml(text: Text) -> Iterator[OutlineEntry]:
+def keys_of_yaml(text: Text) -> Iterator[OutlineEntry]:
+    """Yield the keys of YAML."""
     within: list[int] = []
     """The indentations of the keys that the next one may be in."""
     block = -1

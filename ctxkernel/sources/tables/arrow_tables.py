@@ -23,12 +23,11 @@ from ctxkernel.sources.base.rendering import Names, Place, titled
 from ctxkernel.sources.tables.columns import (
     CELL_CHARS,
     COUNTED_CELL,
-    EXACT_CELLS,
     ColumnHash,
     cell,
+    sampled_rows,
     short_time,
     statistics_of,
-    stretches,
 )
 from ctxkernel.sources.tables.tables import (
     TableFacts,
@@ -120,11 +119,11 @@ class ArrowSource(TableSource):
     def _told(self, at: Sequence[int], said: Callable[[Any, str], list[str]], price: int) -> tuple[str, list[str]]:
         rows, width = self._shape[0], min(self._shape[1], _DESCRIBED)
         others = sum(not (_is_number(kind) or _is_time(kind)) for kind in self._types[:width])
-        columns, about, note = [self._column(one) for one in at], "", ""
-        if rows * (width + (price - 1) * others) > EXACT_CELLS:
-            parts, note = stretches(rows, _SAMPLE_CELLS, width)
-            columns, about = [_joined([one.slice(part.start, len(part)) for part in parts]) for one in columns], "~"
-        return note, [", ".join(said(one, about)) for one in columns]
+        columns = [self._column(one) for one in at]
+        parts, note = sampled_rows(rows, width, others, price, _SAMPLE_CELLS)
+        if parts:
+            columns = [_joined([one.slice(part.start, len(part)) for part in parts]) for one in columns]
+        return note, [", ".join(said(one, "~" * bool(parts))) for one in columns]
 
 
 def _joined(parts: list[Any]) -> Any:

@@ -11,6 +11,7 @@ Rule 6: a column of Python objects that are not all texts is only counted: to co
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -68,6 +69,14 @@ def modules() -> tuple[Any, Any]:
     """Return (numpy, pandas) as far as they are loaded and ready."""
     numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
     return (numpy if hasattr(numpy, "ndarray") else None), (pandas if hasattr(pandas, "DataFrame") else None)
+
+
+def imported(name: str) -> Any:
+    """Return a module, or None where it is not installed, or broken."""
+    try:
+        return importlib.import_module(name)
+    except Exception:  # built for another interpreter, or another numpy, say
+        return None
 
 
 def hash_column(values: Any, limit: int, most_chunks: int = CHUNKS) -> ColumnHash:
@@ -202,11 +211,14 @@ def labels_of(index: Any) -> list[str]:
     return cells(index.to_numpy() if isinstance(index.dtype, numpy.dtype) else index.array)
 
 
-def stretches(rows: int, cells: int, width: int) -> tuple[list[range], str]:
-    """Return the rows of a sample of about so many cells, and a remark that says so.
+def sampled_rows(rows: int, width: int, others: int, price: int, cells: int) -> tuple[list[range], str]:
+    """Return the rows of a sample of about so many cells, and a remark that says so; none where all are looked at.
 
-    Rows beside each other: each one alone of gigabytes is far away in memory, and a step may follow a period.
+    Of the `width` columns `others` are no numbers; a cell of theirs counts as `price` cells. The rows are beside each
+    other: each one alone of gigabytes is far away in memory, and a step may follow a period.
     """
+    if rows * (width + (price - 1) * others) <= EXACT_CELLS:
+        return [], ""
     length = max(1, min(rows // _STRETCHES, cells // (_STRETCHES * width)))
     starts = [at * (rows - length) // (_STRETCHES - 1) for at in range(_STRETCHES)]
     return [range(start, start + length) for start in starts], f" · sampled: {_STRETCHES} stretches of {length:,} rows"

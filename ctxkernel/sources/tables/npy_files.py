@@ -23,12 +23,11 @@ from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_shape, format_size, one_line, plural
 from ctxkernel.sources.base.amounts import NamedLine
-from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Data, Gone, load_bytes, read_at, read_regular
+from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Data, Gone, load_bytes, read_at, read_opened, read_regular
 from ctxkernel.sources.base.rendering import Draft, Names, Place
 from ctxkernel.sources.files.archives import zip_members
-from ctxkernel.sources.files.formats import FormatSource
-from ctxkernel.sources.files.listings import NAME_CHARS, Listing, ListingSource, NotListed
-from ctxkernel.sources.tables.columns import ColumnHash, cells
+from ctxkernel.sources.files.formats import NAME_CHARS, FormatSource, Listing, ListingSource, NotListed
+from ctxkernel.sources.tables.columns import ColumnHash, cells, imported
 from ctxkernel.sources.tables.numpy_arrays import ArraySource, table_shape
 from ctxkernel.sources.tables.tables import TableFacts, TableSource, TableWindow, clamp_window, table_facts
 
@@ -87,14 +86,6 @@ class NpyHeader:
         return one_line(str(self.dtype), 80)
 
 
-def numpy_module() -> Any:
-    """Return NumPy, or None where it is not installed, or broken."""
-    try:
-        return importlib.import_module("numpy")
-    except Exception:  # built for another interpreter, say
-        return None
-
-
 def header_length(data: bytes) -> int:
     """Return the bytes that a header has, as its beginning says."""
     width = 2 if data[6] == 1 else 4
@@ -133,7 +124,7 @@ class FileArray:
 
     def read(self, parts: Sequence[tuple[int, int]]) -> list[Any]:
         """Return elements by (first, count), in the order of the file. Raises OSError where they are not there."""
-        numpy, width = numpy_module(), self.dtype.itemsize
+        numpy, width = imported("numpy"), self.dtype.itemsize
 
         def reading(descriptor: int, found: os.stat_result) -> list[bytes]:
             return [read_at(descriptor, self.header.start + at * width, count * width) for at, count in parts]
@@ -156,7 +147,7 @@ class FileArray:
         sides = self.shape if self.ndim > 1 else (self.size, 1)
         if not self.header.fortran:
             return self.read([((first + at) * sides[-1] + left, across) for at in range(rows)])
-        numpy = numpy_module()
+        numpy = imported("numpy")
         starts = [numpy.unravel_index(first + at, sides[:-1]) for at in range(rows)]
         strides = [math.prod(sides[:axis]) for axis in range(len(sides))]
         offsets = [sum(int(one) * step for one, step in zip(at, strides, strict=False)) for at in starts]
@@ -205,11 +196,11 @@ class LargeArraySource(StoredArraySource):
 
     def sample(self, array: Any) -> Any:
         """Return elements of a sample."""
-        return numpy_module().concatenate(self.target.stretches())
+        return imported("numpy").concatenate(self.target.stretches())
 
     def window(self, place: Place, rows: int, columns: int) -> TableWindow:
         """Return elements as texts."""
-        array, numpy = self.target, numpy_module()
+        array, numpy = self.target, imported("numpy")
         columns = max(1, min(columns, _READ_BYTES // array.dtype.itemsize))
         most = max(1, min(_WINDOW_CELLS, _READ_BYTES // array.dtype.itemsize))
         first, left, down, across = clamp_window(table_shape(array.shape), place, rows, columns, most)
@@ -238,7 +229,7 @@ class NpySource(FormatSource[StoredArraySource]):
             return loaded
         if not loaded.data.startswith(_MAGIC):
             return "no NumPy array file: it does not begin as one; shown as it is"
-        numpy = numpy_module()
+        numpy = imported("numpy")
         if numpy is None:
             return "a NumPy array file is read by numpy, which is not installed; %pip install numpy, and view it again"
         try:
@@ -297,16 +288,11 @@ class NpzSource(ListingSource):
 
     def listed(self, loaded: Data) -> Listing | Gone | str:
         """Return the arrays, in the order of the file."""
-
-        def read(descriptor: int, found: os.stat_result) -> Listing:
-            with os.fdopen(descriptor, "rb", closefd=False) as file:
-                return _listing(file, loaded)
-
-        return read_regular(self.path, read)
+        return read_opened(self.path, lambda file, _: _listing(file, loaded))
 
 
 def _listing(file: Any, loaded: Data) -> Listing:
-    if numpy_module() is None:
+    if imported("numpy") is None:
         raise NotListed("arrays are read by numpy, which is not installed; %pip install numpy, and view it again")
     members, exact = zip_members(file)
     found: list[_Member] = []
@@ -388,7 +374,7 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, most: int) -> _Me
     if there < header.nbytes and (header.nbytes <= most or header.start + header.nbytes > member.file_size):
         return replace(found, span=f"cut off: it should have {format_size(header.nbytes)}")
     count = min(header.size, there // width)
-    values = numpy_module().frombuffer(data, header.dtype, count, header.start)
+    values = imported("numpy").frombuffer(data, header.dtype, count, header.start)
     span = span_of_values(values) if count == header.size else ""
     is_short = not span and header.size <= _FIRST
     return replace(found, span=span, first=first_values(values, header.size), is_short=is_short)
@@ -401,7 +387,7 @@ def span_of_values(values: Any) -> str:
     there = values[values == values]
     if not len(there):
         return "no values"
-    ends = cells(numpy_module().array([there.min(), there.max()], dtype=values.dtype))
+    ends = cells(imported("numpy").array([there.min(), there.max()], dtype=values.dtype))
     missing = f"{len(values) - len(there):,} {'NaN' if values.dtype.kind == 'f' else 'NaT'}, "
     return f"{missing if len(there) < len(values) else ''}{' … '.join(ends)}"
 

@@ -22,7 +22,6 @@ from ctxkernel.sources.base.rendering import Names, Place, titled
 from ctxkernel.sources.tables.columns import (
     CHUNKS,
     COUNTED_CELL,
-    EXACT_CELLS,
     HASH_BYTES,
     STAMP_BYTES,
     ColumnHash,
@@ -32,7 +31,7 @@ from ctxkernel.sources.tables.columns import (
     hash_column,
     labels_of,
     modules,
-    stretches,
+    sampled_rows,
 )
 from ctxkernel.sources.tables.tables import (
     TableFacts,
@@ -258,9 +257,9 @@ def _sampled(frame: Any, counted: int = 1) -> tuple[Any, str, str]:
     """
     rows, width = len(frame), min(frame.shape[1], _SHOWN_COLUMNS)
     others = sum(getattr(kind, "kind", "O") not in "iufbmM" for kind in list(frame.dtypes)[:width])
-    if rows * (width + (counted - 1) * others) <= EXACT_CELLS:
+    parts, note = sampled_rows(rows, width, others, counted, _SAMPLE_CELLS)
+    if not parts:
         return frame, "", ""
     numpy, _ = modules()
-    parts, note = stretches(rows, _SAMPLE_CELLS, width)
     at = numpy.unique(numpy.concatenate([numpy.arange(part.start, part.stop) for part in parts]))
     return frame.iloc[:, :width].take(at), "~", note

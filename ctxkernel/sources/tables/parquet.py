@@ -12,7 +12,6 @@ Rule 4: pyarrow is imported here, late; without it one line says so. A type that
 from __future__ import annotations
 
 import base64
-import importlib
 import json
 import os
 import re
@@ -32,6 +31,7 @@ from ctxkernel.sources.base.positions import MOST_NAMES, find_name, find_pattern
 from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit_lines
 from ctxkernel.sources.files.formats import FormatSource
 from ctxkernel.sources.outlines.json_outline import is_object
+from ctxkernel.sources.tables.columns import imported
 
 FOOTER_BYTES = 32 << 20
 """Largest footer that is read."""
@@ -117,7 +117,7 @@ class ParquetSource(FormatSource[ParquetFile]):
         def footer(descriptor: int, found: os.stat_result) -> ParquetFile | str:
             if fault := _fault_of(descriptor, found.st_size):
                 return fault
-            parquet = _pyarrow()
+            parquet = imported("pyarrow.parquet")
             if parquet is None:
                 return (
                     "a Parquet file is read by pyarrow, which is not installed; %pip install pyarrow, and view it again"
@@ -281,7 +281,8 @@ class ParquetSource(FormatSource[ParquetFile]):
         paths = [metadata.schema.column(at).path for at in chosen]
         texts = [path for at, path in zip(chosen, paths, strict=True) if _is_text(metadata.schema.column(at))]
         with os.fdopen(descriptor, "rb") as file:
-            reader = _pyarrow().ParquetFile(file, metadata=metadata, read_dictionary=texts, pre_buffer=False)
+            parquet = imported("pyarrow.parquet")
+            reader = parquet.ParquetFile(file, metadata=metadata, read_dictionary=texts, pre_buffer=False)
             named = False
             for at in range(group, min(group + _GROUPS, metadata.num_row_groups)):
                 if at > group and _columns_from(metadata.row_group(at), chosen[0])[: len(chosen)] != chosen:
@@ -296,14 +297,6 @@ class ParquetSource(FormatSource[ParquetFile]):
                         most -= 1
                         yield [_value(column, row) for column in batch.columns]
                     skip = max(0, skip - batch.num_rows)
-
-
-def _pyarrow() -> Any:
-    """Return pyarrow's Parquet module, or None where it is not installed, or broken."""
-    try:
-        return importlib.import_module("pyarrow.parquet")
-    except Exception:  # built for another numpy, say
-        return None
 
 
 def _fault_of(descriptor: int, size: int) -> str:

@@ -23,14 +23,13 @@ from ctxkernel.sources.tables.columns import (
     CELL_CHARS,
     CHUNKS,
     COUNTED_CELL,
-    EXACT_CELLS,
     LEAST_ROWS,
     STAMP_BYTES,
     ColumnHash,
     cell,
+    sampled_rows,
     short_time,
     statistics_of,
-    stretches,
 )
 from ctxkernel.sources.tables.tables import (
     TableFacts,
@@ -156,9 +155,9 @@ def _sampled(frame: Any, price: int) -> tuple[Any, str, str]:
     """
     rows, width = len(frame), min(frame.width, _DESCRIBED)
     others = sum(not (kind.is_numeric() or kind.is_temporal()) for kind in frame.dtypes[:width])
-    if rows * (width + (price - 1) * others) <= EXACT_CELLS:
+    parts, note = sampled_rows(rows, width, others, price, _SAMPLE_CELLS)
+    if not parts:
         return frame, "", ""
-    parts, note = stretches(rows, _SAMPLE_CELLS, width)
     some = frame[:, :width]
     return sys.modules["polars"].concat([some.slice(part.start, len(part)) for part in parts]), "~", note
 

@@ -9,18 +9,18 @@ Rule 3: what is said of a column is of the rows that were read, with `~` where t
 from __future__ import annotations
 
 import datetime as dt
-import os
 import re
 import zipfile
 from collections.abc import Callable, Iterator
+from typing import BinaryIO
 from xml.parsers import expat
 
 from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.amounts import Line, NamedLine
-from ctxkernel.sources.base.file_reader import Data, Gone, read_regular
+from ctxkernel.sources.base.file_reader import Data, Gone, read_opened
 from ctxkernel.sources.files.archives import zip_members
-from ctxkernel.sources.files.listings import NAME_CHARS, Listing, ListingSource, NotListed
+from ctxkernel.sources.files.formats import NAME_CHARS, Listing, ListingSource, NotListed
 
 _PART_BYTES = 512 << 10
 _ALL_BYTES = 2 << 20
@@ -114,13 +114,12 @@ class WorkbookSource(ListingSource):
             older = loaded.data.startswith(b"\xd0\xcf\x11\xe0")
             return f"no workbook of this format{': an older or an encrypted one' if older else ''}; shown as it is"
 
-        def read(descriptor: int, found: os.stat_result) -> Listing:
-            with os.fdopen(descriptor, "rb", closefd=False) as file:
-                zip_members(file)  # refuses a directory that is too long
-                with zipfile.ZipFile(file) as archive:
-                    return _listing(_Workbook(archive), loaded)
+        def read(file: BinaryIO, _: int) -> Listing:
+            zip_members(file)  # refuses a directory that is too long
+            with zipfile.ZipFile(file) as archive:
+                return _listing(_Workbook(archive), loaded)
 
-        return read_regular(self.path, read)
+        return read_opened(self.path, read)
 
 
 class _Workbook:
