@@ -75,6 +75,7 @@ REASONS = [
     ({"made": {"g": "", "x": "2"}}, {}, "it also makes x, which is another now"),
     ({"made": {"g": "", "new": "2"}}, {}, "it also makes new"),
     ({"touched": {"x"}}, {}, "it may touch x"),
+    ({"touched": {"shared:1a-01"}}, {"shared:1a-01": "3"}, "it may touch an object that several variables hold"),
     ({"deleted": {"x"}}, {}, "it deletes x"),
     ({"source": "%run a.py"}, {}, "it is not plain Python (a magic, a shell command)"),
     ({"source": "!ls"}, {}, "it is not plain Python (a magic, a shell command)"),

@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from ctxkernel.core.dataclasses import dataclass, field, replace
+from ctxkernel.core.state_names import LABELS
 from ctxkernel.core.text import first_lines, format_duration, format_size, join_names, one_line, plural
 from ctxkernel.core.timeline_events import Json, plain
 from ctxkernel.core.timeline_table import gist
@@ -258,7 +259,7 @@ def remake(
             for at in makers[name]:
                 why = pure_enough(path[at], path, then, wanted=wanted, makers=makers, functions=functions)
                 if why:
-                    made_by = path[at].statement_id
+                    made_by, why = path[at].statement_id, _LABEL.sub("an object that several variables hold", why)
                     refused[name] = f"{missing[name]}; {made_by} is not run again: {why}; %ctx rerun {made_by} runs it"
                     break
         if len(refused) == before:
@@ -368,6 +369,7 @@ _OUTSIDE = re.compile(
     r"|input|raw_input|getpass|sleep|breakpoint|set_trace|run_cell|run_line_magic|run_cell_magic|exec|eval|setattr|__import__)"
 )
 _MODES = frozenset("wax+")
+_LABEL = re.compile(rf"\b(?:{'|'.join(LABELS)})[\w-]+")
 
 
 def acts_outside(source: str, functions: Mapping[str, str] | None = None, *, own: Collection[str] = frozenset()) -> str:
