@@ -173,6 +173,27 @@ def test_in_another_process_levels_come_back_and_handlers_are_named(tmp_path):
     assert logging.getLogger("notebook.kernel").handlers == [kernel_s]
 
 
+@pytest.mark.parametrize("formatter", [None, logging.Formatter("{message}!", style="{")], ids=["plain", "formatted"])
+def test_in_another_process_a_handler_of_a_standard_stream_is_made_anew(formatter: logging.Formatter | None):
+    logger = logging.getLogger("notebook.shown")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(formatter)
+    logger.addHandler(handler)
+    value = Logging().capture()
+    logger.handlers.clear()
+    part = Logging()
+    part.capture()
+
+    part.restore(value)
+
+    (made,) = logger.handlers
+    record = logging.makeLogRecord({"msg": "said"})
+    assert type(made) is logging.StreamHandler and made is not handler
+    assert (made.stream, made.level, made.format(record)) == (sys.stderr, logging.WARNING, handler.format(record))
+    assert part.matches(value)
+
+
 def test_loggers_of_an_imported_library_stay_as_its_import_configured_them(monkeypatch):
     """Its import is not undone, and would not run again. A later change of a cell is undone."""
     part = Logging()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -120,6 +122,22 @@ def test_a_value_that_cannot_be_compared_is_unknown_with_a_reason():
 
     assert (found.known, found.differs) == ("unknown", None)
     assert "list_iterator" in found.reason
+
+
+def test_an_array_of_xarray_that_is_not_loaded_is_unknown_and_stays_so(tmp_path: Path):
+    """It may be larger than the memory."""
+    xr.DataArray(a, dims=("x", "y")).to_netcdf(tmp_path / "a.nc", engine="scipy")
+    old, new = (xr.open_dataarray(tmp_path / "a.nc", engine="scipy") for _ in range(2))
+    assert not old.variable._in_memory
+
+    found = compared(old, new)
+
+    assert (found.known, found.differs, found.reason) == ("unknown", None, "its values are not loaded")
+    assert not old.variable._in_memory
+    old.load()
+    changed = new.load() + 1
+    assert compared(old, new).differs is False
+    assert compared(old, changed).differs
 
 
 def test_items_for_which_no_time_was_left_are_pending():

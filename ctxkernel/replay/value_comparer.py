@@ -259,7 +259,10 @@ class ValueComparer:
             one, two = (each.detach().cpu().numpy() for each in (old, new))
             return self._arrays(name, one, two, "tensor")
         if is_any(kind, ("xarray", "DataArray")):
-            return self._arrays(name, old.values, new.values, f"DataArray ({', '.join(map(str, new.dims))})")
+            told = f"DataArray ({', '.join(map(str, new.dims))})"
+            if not (old.variable._in_memory and new.variable._in_memory):  # there may be more than memory can hold
+                return unknown_difference(name, told, "its values are not loaded")
+            return self._arrays(name, old.values, new.values, told)
         if class_module(kind).startswith("matplotlib."):
             return unknown_difference(name, _kind(new), "a figure is compared by its picture, among the outputs")
         if class_module(kind) == "sklearn.tree._tree" and class_name(kind) == "Tree":

@@ -1,7 +1,8 @@
 """Levels, filters and handlers of the module `logging`.
 
 Rule: the handlers of a logger are live objects and are restored as such. In another process, a handler with the same
-class, level, format and target is used in its place; a missing one is named.
+class, level, format and target is used in its place. One that writes to a standard stream is made anew, any other is
+named.
 """
 
 from __future__ import annotations
@@ -109,6 +110,7 @@ class Logging(Part):
             "kind": f"{type(handler).__module__}.{type(handler).__qualname__}",
             "level": handler.level,
             "format": str(getattr(formatter, "_fmt", "")) if formatter is not None else "",
+            "plain": _arguments_of(formatter),
             "formatter": self.live.token(formatter) if formatter is not None else None,
             "filters": self._tokens(handler.filters),
             "stream": self._stream(getattr(handler, "stream", None)),
@@ -176,6 +178,8 @@ class Logging(Part):
             same = [one for one in now if one not in found and self._is(one, told[token], one in known)]
             if same:
                 found.append(same[0])
+            elif foreign and (made := _made_anew(told[token])) is not None:
+                found.append(made)
             elif told[token]["kind"] != "logging.NullHandler":
                 where = "belongs to an earlier kernel" if not self.live.here(token) else "is not held any more"
                 missing.append(f"logger {name or 'root'}: {_described(told[token])} {where}; add it again")
@@ -274,6 +278,29 @@ def _of_library(name: str) -> bool:
     """Return whether a logger's name is that of an imported library: it is configured by the import, and only then."""
     module = sys.modules.get(name.partition(".")[0])
     return not name or (module is not None and not is_own(module) and module.__name__ != "__main__")
+
+
+_STYLES = {logging.PercentStyle: "%", logging.StrFormatStyle: "{", logging.StringTemplateStyle: "$"}
+
+
+def _arguments_of(formatter: Any) -> list[Any] | None:
+    """Return the arguments that make such a formatter; None for one of another class."""
+    if class_of(formatter) is not logging.Formatter:
+        return None
+    return [formatter._fmt, formatter.datefmt, _STYLES.get(class_of(formatter._style))]
+
+
+def _made_anew(told: dict[str, Any]) -> logging.Handler | None:
+    """Return a handler like one of an earlier kernel that writes to a standard stream; None for any other."""
+    stream, arguments = told["stream"] or "", told.get("plain")
+    plain = told["formatter"] is None or (arguments is not None and arguments[2] is not None)
+    if told["kind"] != "logging.StreamHandler" or not stream.startswith("sys.") or told["filters"] or not plain:
+        return None
+    handler = logging.StreamHandler(getattr(sys, stream[4:]))
+    handler.setLevel(told["level"])
+    if arguments is not None:
+        handler.setFormatter(logging.Formatter(*arguments))
+    return handler
 
 
 def _described(told: dict[str, Any]) -> str:
