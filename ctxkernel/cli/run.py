@@ -164,21 +164,17 @@ async def run_cells(kernel: OwnKernel, cells: Cells, before: int, outcome: RunOu
         except CellExecutionError as fault:
             status, message = "error", _cell_error(number, cell, fault)
         except CellTimeoutError:
-            status, message = (
-                "timeout",
-                (
-                    f"Cell {number} did not stop {GRACE_SECONDS} s after its time-out; its kernel was ended. "
-                    "What ran before it is in the session."
-                ),
+            status = "timeout"
+            message = (
+                f"Cell {number} did not stop {GRACE_SECONDS} s after its time-out; its kernel was ended. "
+                "What ran before it is in the session."
             )
         except (DeadKernelError, RuntimeError, AssertionError):
             # After an interrupt that shut the kernel down nbclient finds no client any more.
-            status, message = (
-                "cancelled",
-                (
-                    f"The kernel died in cell {number}. What ran before it is in the session; "
-                    "memory that ran out and native code that crashed are the usual causes."
-                ),
+            status = "cancelled"
+            message = (
+                f"The kernel died in cell {number}. What ran before it is in the session; "
+                "memory that ran out and native code that crashed are the usual causes."
             )
         else:
             # An ask may show an error of the model's cell, which the model has corrected.

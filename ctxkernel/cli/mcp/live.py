@@ -98,12 +98,8 @@ class LiveKernel:
 
     async def _has_other(self) -> bool:
         for file in self._files():
-            client = _client_of(file)
-            try:
-                if await _is_ctxkernel(client):
-                    return True
-            finally:
-                client.stop_channels()
+            if await _answers(file):
+                return True
         return False
 
     def _files(self) -> list[Path]:
@@ -243,11 +239,7 @@ async def live_notebooks() -> list[Path]:
         if (notebook := notebook_of(file)) is None:
             return None
         with contextlib.suppress(OSError, ValueError):  # gone meanwhile, or damaged
-            client = _client_of(file)
-            try:
-                return notebook if await _is_ctxkernel(client) else None
-            finally:
-                client.stop_channels()
+            return notebook if await _answers(file) else None
         return None
 
     found = await asyncio.gather(*map(named, Path(jupyter_runtime_dir()).glob("kernel-*.json")))
@@ -259,6 +251,15 @@ def _client_of(file: Path) -> KernelClient:
     client.load_connection_file()
     client.start_channels(iopub=False, stdin=False, hb=False)
     return client
+
+
+async def _answers(file: Path) -> bool:
+    """Return whether a ctxkernel answers at a connection file."""
+    client = _client_of(file)
+    try:
+        return await _is_ctxkernel(client)
+    finally:
+        client.stop_channels()
 
 
 async def _is_ctxkernel(client: KernelClient) -> bool:

@@ -40,6 +40,11 @@ class Line(str):
         return Line(f"{by}{self}", self.items, self.what, exact=self.exact, rank=self.rank)
 
 
+def as_line(line: str) -> Line:
+    """Return a line of a list as a `Line`: a plain text stands for one item."""
+    return line if isinstance(line, Line) else Line(line, 1)
+
+
 class NamedLine(Line):
     """A line about one thing that has a name. See `planner` for what is shown of it in which order.
 

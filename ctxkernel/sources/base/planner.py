@@ -22,7 +22,17 @@ from zlib import crc32
 from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.text import plural
 from ctxkernel.projection.tokens import count_tokens, largest, most_chars
-from ctxkernel.sources.base.amounts import ASKED, CHANGED, FULL_ADVICE, UNUSUAL, Amounts, Line, NamedLine, marked
+from ctxkernel.sources.base.amounts import (
+    ASKED,
+    CHANGED,
+    FULL_ADVICE,
+    UNUSUAL,
+    Amounts,
+    Line,
+    NamedLine,
+    as_line,
+    marked,
+)
 from ctxkernel.sources.base.fitting import NO_CAP, Planned, advised, beginning, fit, fullest, may_begin
 
 MOST_NAMED = 2_000
@@ -128,7 +138,7 @@ def plan(
         if not hidden and not listed and len(whole) <= most_chars(budget) and count_tokens(whole) <= budget:
             return Planned(whole)
         worths = emphasis.worths(lines) if emphasis is not None else {}
-        made = _Plan(head, lines, what, hidden, place or (lambda k: None), worths)
+        made = _Plan(head, list(map(as_line, lines)), what, hidden, place or (lambda k: None), worths)
         return fullest(budget, lambda grows, placed: made.within(budget, grows, placed))
     return fullest(
         budget,
@@ -204,7 +214,7 @@ class _Plan:
     """Lines of which some have names."""
 
     head: Sequence[str]
-    lines: Sequence[str]
+    lines: Sequence[Line]
     what: str
     hidden: Sequence[Line]
     place: Callable[[int], str | None]
@@ -234,9 +244,8 @@ class _Plan:
         for at, form in self.steps:
             self.most[at] = max(form, self.most[at])
         self.total = count_tokens("\n".join(self.lines))
-        self.items = sum(max(line.items, 1) if isinstance(line, Line) else 1 for line in self.lines)
-        self.items += sum(line.items for line in self.hidden)
-        self.main = [at for at, line in enumerate(self.lines) if getattr(line, "rank", 0) < _INNER]
+        self.items = sum(max(line.items, 1) for line in self.lines) + sum(line.items for line in self.hidden)
+        self.main = [at for at, line in enumerate(self.lines) if line.rank < _INNER]
         named = (at for at in reversed(range(len(self.lines))) if isinstance(self.lines[at], NamedLine))
         self.last_named = next(named, -1)
         self.amounts = Amounts(self.lines, self.what, self.hidden)
@@ -259,15 +268,14 @@ class _Plan:
 
     def _steps_of(self, at: int) -> Iterator[tuple[int, int, int]]:
         line = self.lines[at]
-        rank = line.rank if isinstance(line, Line) else 0
         if not isinstance(line, NamedLine):
-            yield rank, 0, _WHOLE
+            yield line.rank, 0, _WHOLE
             return
         if _says_kind_only(line) and not self._has_parts(at):
             forms = [_NAMED]
         else:
             forms = [_NAMED] * bool(line.name) + [_SHORT] * (line.short not in ("", line)) + [_WHOLE]
-        yield from ((rank + later, self._worth(at), form) for later, form in enumerate(forms))
+        yield from ((line.rank + later, self._worth(at), form) for later, form in enumerate(forms))
 
     def _worth(self, at: int) -> int:
         line = self.lines[at]
@@ -438,8 +446,7 @@ class _Plan:
             line = self.lines[at]
             known = form >= self.most[at] and not (isinstance(line, NamedLine) and line.partial)
             if at != part and not known:
-                what = (line.what if isinstance(line, Line) else "") or self.what
-                counts[what] = counts.get(what, 0) + 1
+                counts[line.what or self.what] = counts.get(line.what or self.what, 0) + 1
         details = ", ".join(plural(count, what) for what, count in counts.items())
         return ", ".join(filter(None, (told, details and f"details of {details}")))
 

@@ -15,7 +15,7 @@ from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.projection.tokens import count_tokens
-from ctxkernel.sources.base.amounts import Line
+from ctxkernel.sources.base.amounts import Line, as_line
 from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Data, Gone, load_bytes
 from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, as_now, fit_lines, less, with_remark
 from ctxkernel.sources.files.files import FileSource
@@ -225,6 +225,6 @@ class ListingSource(FormatSource[Listing]):
 def _amounts(lines: Sequence[str], what: str) -> str:
     """Return the numbers of items that lines stand for: `2 sheets, 62 rows`."""
     found: Counter[str] = Counter()
-    for line in lines:
-        found[(line.what if isinstance(line, Line) else "") or what] += line.items if isinstance(line, Line) else 1
+    for line in map(as_line, lines):
+        found[line.what or what] += line.items
     return ", ".join(plural(count, one) for one, count in found.items() if count)

@@ -17,7 +17,7 @@ from ctxkernel.core.jobs import Preparation
 from ctxkernel.core.text import format_size, plural
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.amounts import LAST, Line, NamedLine
-from ctxkernel.sources.base.file_reader import EXCERPT, Text, make_text
+from ctxkernel.sources.base.file_reader import EXCERPT, Text, content_hash, make_text
 from ctxkernel.sources.base.positions import (
     Outline,
     entry_lines,
@@ -314,7 +314,8 @@ def lines_document(
 
     `partial`: whether the lines are only a part of what is shown, or were cut.
     """
-    text = make_text("\n".join(lines), size=size, fingerprint=fingerprint)
+    whole = "\n".join(lines)
+    text = make_text(whole, size=size, fingerprint=fingerprint or content_hash(whole.encode("utf-8", "replace")))
     if len(text.lines) == len(lines):  # they keep what they stand for
         text.lines[:] = [line if line == own else own for line, own in zip(lines, text.lines, strict=True)]
     document = Document(label, "", text)

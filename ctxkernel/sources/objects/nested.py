@@ -198,9 +198,8 @@ class NestedSource(LinesSource):
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the value as it is now."""
         lines = self.parts()
-        fingerprint = content_hash("\n".join(lines).encode("utf-8", "replace"))
         head = f"{titled(self.label, self.target)} · {plural(len(self.target), 'items')}"
-        document = lines_document(head, lines, fingerprint, partial=is_cut(lines))
+        document = lines_document(head, lines, partial=is_cut(lines))
         if request.lod in (0, 3):
             return render_document(document, request, place, budget)
         return with_basis(_fields_draft(head, self.target, budget, full=request.lod == 1), document)

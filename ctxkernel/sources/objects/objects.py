@@ -125,9 +125,8 @@ class ObjectSource(LinesSource):
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the object as it is now."""
         lines = self.parts()
-        fingerprint = content_hash("\n".join(lines).encode("utf-8", "replace"))
         partial = len(lines) < line_count(self.target) or is_cut(lines)
-        document = lines_document(_headline(self.label, self.target), lines, fingerprint, partial=partial)
+        document = lines_document(_headline(self.label, self.target), lines, partial=partial)
         if request.lod == 0:
             return render_text(document, self._window(place, budget), request, place, budget)
         if request.lod == 3:
