@@ -108,7 +108,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     ("source", "form", "size"),
     [
         (PLOT, "png", None),
-        ("plt.figure(figsize=(2, 1)).add_subplot().plot([1]);", "png", None),
+        ("import matplotlib.pyplot as plt; plt.figure(figsize=(2, 1)).add_subplot().plot([1]);", "png", None),
         ("photo", "png", (64, 48)),
         ("display(photo)\n1", "png", (64, 48)),
         ("Image(data=base64.b64decode(as_base64('JPEG')), format='jpeg')", "jpeg", (40, 30)),
@@ -119,7 +119,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         ("h = display(photo, display_id=True)\nh.update(photo.resize((32, 24)))", "png", (32, 24)),
         ("show(view(photo))", "png", (64, 48)),
         ("view(photo)", "png", (64, 48)),
-        ("show(view(plt.figure(figsize=(4, 3))))", "png", (400, 300)),
+        ("import matplotlib.pyplot as plt; show(view(plt.figure(figsize=(4, 3))))", "png", (400, 300)),
         ("view(pixels)", "png", (80, 60)),
         ("show(view(pixels))", "png", (80, 60)),
         ("show(view(pixels / 255))", "png", (80, 60)),
