@@ -37,9 +37,9 @@ T = TypeVar("T")
 REST_SECONDS = 0.5
 """Seconds without a cell after which the remaining work is done."""
 _LAST_SECONDS = 5.0
+"""Seconds that the end of a kernel waits for data that are still being written."""
 _QUIET_SECONDS = 1.0
 """A return that takes longer tells how far it is, as often as this."""
-"""Seconds that the end of a kernel waits for data that are still being written."""
 CATCH_UP_SECONDS = 5.0
 """The most that a cell waits for the background to pack variables that it touches."""
 _BACKGROUND = "checkpoints in the background"
