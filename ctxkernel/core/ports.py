@@ -15,6 +15,10 @@ from ctxkernel.core.timeline_events import NONE, Json
 if TYPE_CHECKING:
     from ctxkernel.core.timeline import NamespaceDiff, TypeInfo
 
+Tell = Callable[[str], object]
+"""Receives how far a long step is, as a text for the user."""
+silent: Tell = str
+"""Tells nobody."""
 Expired = Callable[[], bool]
 """Returns whether the time limit of the end of a cell is reached."""
 

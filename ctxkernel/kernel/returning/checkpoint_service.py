@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.loop import Loop
+from ctxkernel.core.ports import Tell
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
 from ctxkernel.core.timeline import Execution, NamespaceDiff
 from ctxkernel.core.timeline_events import plain
@@ -23,7 +24,7 @@ from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply, Then
 from ctxkernel.kernel.execution.guard import Guard, line_of
 from ctxkernel.kernel.returning.checkpoint_health import Health, Room
 from ctxkernel.kernel.returning.targets import ReturnJob
-from ctxkernel.state.checkpoints.storage import Tell
+from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS
 from ctxkernel.store.chunks import late_results
 from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log.session import SessionStore
@@ -203,14 +204,14 @@ class CheckpointService:
             self.run(lambda back: back.checkpoints.wait_for_names(names, CATCH_UP_SECONDS), _BACKGROUND)
             self.settle()
 
-    def wait_for_all(self, seconds: float | None = None) -> bool:
+    def wait_for_all(self, seconds: float = BACKGROUND_SECONDS) -> bool:
         """Wait until all data are written, for `seconds` at most; return whether they are.
 
         What is packed in the background is then compared with the present state.
         """
         if self.writing:
             tell = self._begin_line()
-            self.run(lambda back: back.wait(seconds, tell), _BACKGROUND)
+            self.run(lambda back: back.background.wait(seconds, tell=tell), _BACKGROUND)
             self._end_line()
             self.settle()
         return not self.writing
@@ -233,7 +234,7 @@ class CheckpointService:
 
     def close(self) -> None:
         """Finish what is being written; the kernel ends."""
-        self.run(lambda back: back.wait(_LAST_SECONDS), "end")
+        self.run(lambda back: back.background.wait(_LAST_SECONDS), "end")
         self.settle()
         self.run(lambda back: back.close(), "end")
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.masking import Mask
+from ctxkernel.core.ports import Tell, silent
 from ctxkernel.core.reflection import class_qualname
 from ctxkernel.core.replay import PACKED, HeadMove, Restored
 from ctxkernel.core.state_names import AMBIENT, CLASS, HANDLE, LABELS, MODULE, TARGET, is_bound, is_variable, without
@@ -35,7 +36,7 @@ from ctxkernel.state.base.namespace import some_of
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.comparison import Difference, labels_of
 from ctxkernel.state.checkpoints.restore import Restorer
-from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, Storage, Tell, own_classes, silent
+from ctxkernel.state.checkpoints.storage import Storage, own_classes
 from ctxkernel.state.tracking.library_containers import is_container, library_containers
 from ctxkernel.state.types import connections
 from ctxkernel.store.chunks import quota
@@ -151,10 +152,6 @@ class Returning:
             self._noted = log
             with contextlib.suppress(OSError):  # such as a full disk: then the data are kept
                 origin.list_log(folder, log)
-
-    def wait(self, seconds: float | None = None, tell: Tell = silent) -> None:
-        """Wait for data that are still being written, for `seconds` at most; None: as long as a job may take."""
-        self.background.wait(BACKGROUND_SECONDS if seconds is None else seconds, tell=tell)
 
     def close(self) -> None:
         """Release the store."""

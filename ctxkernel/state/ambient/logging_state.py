@@ -173,15 +173,16 @@ class Logging(Part):
             if token in self.live:
                 found.append(self.live.get(token))
                 continue
-            foreign = foreign or not self.live.here(token)
-            known = self._first.get(name, _PRISTINE)[4] if not self.live.here(token) else ()
+            is_here = self.live.here(token)
+            foreign = foreign or not is_here
+            known = () if is_here else self._first.get(name, _PRISTINE)[4]
             same = [one for one in now if one not in found and self._is(one, told[token], one in known)]
             if same:
                 found.append(same[0])
-            elif foreign and (made := _made_anew(told[token])) is not None:
+            elif not is_here and (made := _made_anew(told[token])) is not None:
                 found.append(made)
             elif told[token]["kind"] != "logging.NullHandler":
-                where = "belongs to an earlier kernel" if not self.live.here(token) else "is not held any more"
+                where = "is not held any more" if is_here else "belongs to an earlier kernel"
                 missing.append(f"logger {name or 'root'}: {_described(told[token])} {where}; add it again")
         if foreign:  # the handlers that this process began with are not those that the notebook's cells added
             found += [one for one in self._first.get(name, _PRISTINE)[4] if one in now and one not in found]

@@ -19,6 +19,7 @@ from typing import Any
 
 from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import CtxError
+from ctxkernel.core.ports import Tell, silent
 from ctxkernel.core.reflection import class_of
 from ctxkernel.core.state_names import AMBIENT, CLASS, LABELS, SHARED
 from ctxkernel.core.text import format_size
@@ -27,7 +28,6 @@ from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.comparison import Difference, StateComparison, is_shared, labels_of
 from ctxkernel.state.checkpoints.states import CheckpointError
-from ctxkernel.state.checkpoints.storage import Tell, silent
 from ctxkernel.state.checkpoints.units import Buffer, State, Unit
 from ctxkernel.state.tracking.chunk_addresses import CHUNK
 from ctxkernel.state.types import connections

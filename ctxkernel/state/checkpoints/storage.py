@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from ctxkernel.core.dataclasses import dataclass, field, replace
-from ctxkernel.core.ports import Expired
+from ctxkernel.core.ports import Expired, Tell, silent
 from ctxkernel.core.reflection import class_module, class_of, class_qualname
 from ctxkernel.core.state_names import SHARED
 from ctxkernel.state.checkpoints import units
@@ -40,11 +40,6 @@ DEVICE_SECONDS = 0.5
 """Processor time in which the memory of devices is copied for a background job, while the user waits."""
 PATIENCE_SECONDS = 0.25
 """Time that the user waits for an earlier job, where the maximum of jobs is under way."""
-
-Tell = Callable[[str], object]
-"""Receives how far a long step is, as a text for the user."""
-silent: Tell = str
-"""Tells nobody."""
 
 _THREADED = frozenset(("xgboost", "lightgbm", "catboost"))
 """Libraries that store their models with threads of OpenMP."""

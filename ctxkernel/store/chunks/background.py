@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 
 from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import StoreError
+from ctxkernel.core.ports import Tell, silent
 from ctxkernel.core.text import format_size
 from ctxkernel.core.timeline_events import Json
 from ctxkernel.store.chunks import late_results
@@ -158,9 +159,7 @@ class Background:
         ended, self._ended = self._ended, []
         return ended
 
-    def wait(
-        self, seconds: float, tickets: Collection[Ticket] | None = None, *, tell: Callable[[str], object] = str
-    ) -> list[Ticket]:
+    def wait(self, seconds: float, tickets: Collection[Ticket] | None = None, *, tell: Tell = silent) -> list[Ticket]:
         """Wait until all jobs ended, or these, for `seconds` at most; return those that ended since the last call.
 
         `tell` receives twice a second, for the user, what is waited for.
@@ -186,7 +185,7 @@ class Background:
             with contextlib.suppress(OSError):
                 os.close(ticket.pipe)
 
-    def _await(self, reached: Callable[[], bool], seconds: float, tell: Callable[[str], object] = str) -> None:
+    def _await(self, reached: Callable[[], bool], seconds: float, tell: Tell = silent) -> None:
         until = time.monotonic() + seconds
         while not reached() and (left := until - time.monotonic()) > 0:
             poller = select.poll()
